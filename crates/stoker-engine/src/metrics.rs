@@ -1,0 +1,212 @@
+//! What the engine counts while it works, always on: a few relaxed atomics per sample.
+//!
+//! Each room has a [`Meter`] (time busy, items, bytes). The fetch room counts its requests, the
+//! front door logs per batch how long the trainer was blocked. [`Metrics::report`] takes a snapshot
+//! of it all: the [`Report`].
+
+mod report;
+mod waits;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+pub use report::{FetchReport, MemoryReport, Report, RoomReport, WaitReport};
+pub use waits::{Wait, Waits};
+
+/// The rooms that data passes through, in order: the names of metrics, errors and threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Room {
+    /// The order.
+    Plan,
+    /// Lines and their meaning.
+    Dataset,
+    /// Bytes.
+    Fetch,
+    /// Decoding.
+    Image,
+    /// Resizing and patches.
+    Vision,
+    /// Tokens and labels.
+    Text,
+    /// Layout and text tensors.
+    Pack,
+    /// Memory and threads.
+    Engine,
+}
+
+impl Room {
+    /// All rooms, in the order that data flows.
+    pub const ALL: [Self; 8] = [
+        Self::Plan,
+        Self::Dataset,
+        Self::Fetch,
+        Self::Image,
+        Self::Vision,
+        Self::Text,
+        Self::Pack,
+        Self::Engine,
+    ];
+
+    /// The room's one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Dataset => "dataset",
+            Self::Fetch => "fetch",
+            Self::Image => "image",
+            Self::Vision => "vision",
+            Self::Text => "text",
+            Self::Pack => "pack",
+            Self::Engine => "engine",
+        }
+    }
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down, and its peak.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Gauge {
+    /// Raises it.
+    pub fn add(&self, amount: u64) {
+        let now = self.now.fetch_add(amount, Ordering::Relaxed) + amount;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Lowers it.
+    pub fn sub(&self, amount: u64) {
+        self.now.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// The largest value it had.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+/// What one room did.
+#[derive(Debug, Default)]
+pub struct Meter {
+    /// Nanoseconds that threads (in `fetch`: requests) spent in the room, added up.
+    pub busy_nanos: Counter,
+    /// Things done: images decoded, texts encoded, requests answered.
+    pub items: Counter,
+    /// Bytes that came out of it.
+    pub bytes: Counter,
+}
+
+impl Meter {
+    /// Counts the time until the returned guard is dropped, and one item.
+    pub fn enter(&self) -> Busy<'_> {
+        Busy { meter: self, since: Instant::now() }
+    }
+}
+
+/// Counts busy time of a room until it is dropped.
+#[derive(Debug)]
+pub struct Busy<'a> {
+    meter: &'a Meter,
+    since: Instant,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.meter.busy_nanos.add(nanos(self.since.elapsed()));
+        self.meter.items.add(1);
+    }
+}
+
+/// What the fetch room counts beyond its meter.
+#[derive(Debug, Default)]
+pub struct FetchMeter {
+    /// Requests sent, retries included.
+    pub requests: Counter,
+    /// Requests that repeated a failed one.
+    pub retries: Counter,
+    /// Requests in flight.
+    pub in_flight: Gauge,
+}
+
+/// Everything that is counted, for one loader.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    meters: [Meter; Room::ALL.len()],
+    /// Requests.
+    pub fetch: FetchMeter,
+    /// Compressed bytes that are waited for or wait to be decoded.
+    pub compressed_bytes: Gauge,
+    /// Bytes of arenas that are mapped.
+    pub arena_bytes: Gauge,
+    /// Bytes of arenas that hold a batch which is being made, waits or is with the trainer.
+    pub leased_bytes: Gauge,
+    /// Samples delivered.
+    pub samples: Counter,
+    /// Images delivered.
+    pub images: Counter,
+    /// Tokens delivered, padding not counted.
+    pub tokens: Counter,
+    /// Bad samples that were replaced by another row.
+    pub replaced: Counter,
+    /// Bad samples that were neutralised.
+    pub neutralised: Counter,
+    /// Worker threads of the engine.
+    pub workers: Gauge,
+    waits: Mutex<Waits>,
+}
+
+impl Metrics {
+    /// The meter of a room.
+    pub fn room(&self, room: Room) -> &Meter {
+        &self.meters[room as usize]
+    }
+
+    /// Logs how long the trainer was blocked for one batch.
+    pub fn waited(&self, wait: Wait) {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
+    }
+
+    /// A snapshot.
+    pub fn report(&self) -> Report {
+        Report::of(self, &self.waits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A duration in whole nanoseconds.
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

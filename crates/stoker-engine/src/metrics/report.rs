@@ -1,0 +1,220 @@
+//! A snapshot of the metrics: numbers for machines (serde), words for people (`Display`).
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Metrics, Room, Waits};
+use crate::error::Bytes;
+
+/// A snapshot of what a loader has done. Times are in seconds, sizes in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How long the trainer was blocked.
+    pub wait: WaitReport,
+    /// What each room did.
+    pub rooms: Vec<RoomReport>,
+    /// Requests.
+    pub fetch: FetchReport,
+    /// Memory.
+    pub memory: MemoryReport,
+    /// Samples delivered.
+    pub samples: u64,
+    /// Images delivered.
+    pub images: u64,
+    /// Tokens delivered, padding not counted.
+    pub tokens: u64,
+    /// Bad samples that were replaced by another row.
+    pub replaced: u64,
+    /// Bad samples that were neutralised.
+    pub neutralised: u64,
+    /// Worker threads.
+    pub workers: u64,
+}
+
+/// How long the trainer was blocked.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitReport {
+    /// Batches after the first.
+    pub batches: u64,
+    /// Seconds until the first batch.
+    pub first_batch_seconds: Option<f64>,
+    /// Seconds blocked in `next()`, first batch apart.
+    pub blocked_seconds: f64,
+    /// Seconds between the first batch and the last.
+    pub wall_seconds: f64,
+    /// Share of the time that the trainer was blocked, first batch apart.
+    pub ratio: Option<f64>,
+    /// The same over the last batches (1024 at most).
+    pub window_ratio: Option<f64>,
+    /// Median wait for one batch in the window, in seconds.
+    pub p50_seconds: Option<f64>,
+    /// 95th percentile of it.
+    pub p95_seconds: Option<f64>,
+    /// 99th percentile of it.
+    pub p99_seconds: Option<f64>,
+    /// Wait for each batch in the window, in seconds, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub window_seconds: Vec<f64>,
+}
+
+/// What one room did.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoomReport {
+    /// Which.
+    pub room: Room,
+    /// Seconds that threads (in `fetch`: requests) spent in it, added up.
+    pub busy_seconds: f64,
+    /// Things done.
+    pub items: u64,
+    /// Bytes that came out of it.
+    pub bytes: u64,
+}
+
+/// Requests.
+#[derive(Clone, Debug, Serialize)]
+pub struct FetchReport {
+    /// Requests sent, retries included.
+    pub requests: u64,
+    /// Requests that repeated a failed one.
+    pub retries: u64,
+    /// Most requests in flight at once.
+    pub peak_in_flight: u64,
+}
+
+/// Memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryReport {
+    /// Compressed bytes held now.
+    pub compressed_bytes: u64,
+    /// Most compressed bytes held.
+    pub peak_compressed_bytes: u64,
+    /// Bytes of arenas mapped now.
+    pub arena_bytes: u64,
+    /// Most bytes of arenas mapped.
+    pub peak_arena_bytes: u64,
+    /// Bytes of arenas that hold a batch now.
+    pub leased_bytes: u64,
+}
+
+impl Report {
+    pub(super) fn of(metrics: &Metrics, waits: &Waits) -> Self {
+        let rooms = Room::ALL.map(|room| {
+            let meter = metrics.room(room);
+            RoomReport {
+                room,
+                busy_seconds: Duration::from_nanos(meter.busy_nanos.get()).as_secs_f64(),
+                items: meter.items.get(),
+                bytes: meter.bytes.get(),
+            }
+        });
+        Self {
+            wait: WaitReport::of(waits),
+            rooms: rooms.into_iter().filter(|room| room.items > 0).collect(),
+            fetch: FetchReport {
+                requests: metrics.fetch.requests.get(),
+                retries: metrics.fetch.retries.get(),
+                peak_in_flight: metrics.fetch.in_flight.peak(),
+            },
+            memory: MemoryReport {
+                compressed_bytes: metrics.compressed_bytes.get(),
+                peak_compressed_bytes: metrics.compressed_bytes.peak(),
+                arena_bytes: metrics.arena_bytes.get(),
+                peak_arena_bytes: metrics.arena_bytes.peak(),
+                leased_bytes: metrics.leased_bytes.get(),
+            },
+            samples: metrics.samples.get(),
+            images: metrics.images.get(),
+            tokens: metrics.tokens.get(),
+            replaced: metrics.replaced.get(),
+            neutralised: metrics.neutralised.get(),
+            workers: metrics.workers.get(),
+        }
+    }
+}
+
+impl WaitReport {
+    fn of(waits: &Waits) -> Self {
+        let window: Vec<f64> = waits.window.iter().map(|w| w.blocked.as_secs_f64()).collect();
+        let mut sorted = window.clone();
+        sorted.sort_by(f64::total_cmp);
+        let blocked = waits.window.iter().map(|w| w.blocked).sum();
+        let wall = waits.window.iter().map(|w| w.wall).sum();
+        Self {
+            batches: waits.total.batches,
+            first_batch_seconds: waits.first.map(|w| w.blocked.as_secs_f64()),
+            blocked_seconds: waits.total.blocked.as_secs_f64(),
+            wall_seconds: waits.total.wall.as_secs_f64(),
+            ratio: Waits::ratio(waits.total.blocked, waits.total.wall),
+            window_ratio: Waits::ratio(blocked, wall),
+            p50_seconds: percentile(&sorted, 0.50),
+            p95_seconds: percentile(&sorted, 0.95),
+            p99_seconds: percentile(&sorted, 0.99),
+            window_seconds: window,
+        }
+    }
+}
+
+/// Nearest-rank percentile of a sorted list.
+fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wait = &self.wait;
+        match wait.ratio {
+            Some(ratio) => writeln!(
+                f,
+                "the trainer waited {:.1} % of {:.1} s for {} batches (first batch apart: {:.2} s)",
+                ratio * 100.0,
+                wait.wall_seconds,
+                wait.batches,
+                wait.first_batch_seconds.unwrap_or_default(),
+            )?,
+            None => writeln!(f, "fewer than two batches so far: no wait to report")?,
+        }
+        if let (Some(p50), Some(p95), Some(p99)) =
+            (wait.p50_seconds, wait.p95_seconds, wait.p99_seconds)
+        {
+            writeln!(
+                f,
+                "wait per batch: p50 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms",
+                p50 * 1e3,
+                p95 * 1e3,
+                p99 * 1e3
+            )?;
+        }
+        writeln!(
+            f,
+            "delivered: {} samples, {} images, {} tokens; bad samples: {} replaced, {} neutralised",
+            self.samples, self.images, self.tokens, self.replaced, self.neutralised
+        )?;
+        writeln!(
+            f,
+            "requests: {} ({} retries), at most {} at once",
+            self.fetch.requests, self.fetch.retries, self.fetch.peak_in_flight
+        )?;
+        writeln!(
+            f,
+            "memory: compressed {} at most, arenas {} at most, {} worker threads",
+            Bytes(self.memory.peak_compressed_bytes),
+            Bytes(self.memory.peak_arena_bytes),
+            self.workers
+        )?;
+        writeln!(f, "{:<8} {:>10} {:>10} {:>12}", "room", "busy s", "items", "bytes")?;
+        for room in &self.rooms {
+            writeln!(
+                f,
+                "{:<8} {:>10.2} {:>10} {:>12}",
+                room.room,
+                room.busy_seconds,
+                room.items,
+                Bytes(room.bytes).to_string()
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! The sections of a recipe, typed. One field is one key (`batch_size` is `batch-size`), with its
+//! default and the reason for it.
+
+use std::time::Duration;
+
+use super::Compat;
+
+/// What the user asks for.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Recipe {
+    /// Folder of the model: `tokenizer.json`, the chat template and `preprocessor_config.json` are
+    /// looked for here unless a section names them.
+    pub model: Option<String>,
+    /// Whose rules to follow where the references disagree.
+    pub compat: Compat,
+    /// What exists.
+    pub dataset: Dataset,
+    /// In which order.
+    pub plan: Plan,
+    /// How bytes are brought in.
+    pub fetch: Fetch,
+    /// What images are accepted.
+    pub image: Image,
+    /// What the model sees of them.
+    pub vision: Vision,
+    /// What the model reads and learns.
+    pub text: Text,
+    /// What a batch holds.
+    pub pack: Pack,
+    /// How much memory and how many threads.
+    pub engine: Engine,
+}
+
+/// `[dataset]`: a JSONL of chat samples with images as separate objects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dataset {
+    /// URI or path of the JSONL; plain, gzip or zstd.
+    pub source: String,
+    /// URI or folder that relative image paths start from; by default the folder of the source.
+    pub media_root: Option<String>,
+    /// Whether images may lie at `http(s)` addresses (public ones only). Off, because data could
+    /// otherwise make the cluster call any address.
+    pub allow_http: bool,
+    /// Longest line that is read, in bytes. 16 MiB: inline images are rare and larger lines are
+    /// mostly a missing line break.
+    pub max_line: u64,
+    /// Folder for indexes; by default beside a local source, or `~/.cache/stoker`.
+    pub index_dir: Option<String>,
+}
+
+/// `[plan]`: the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Chooses the order. 0.
+    pub seed: u64,
+    /// How rows are shuffled. `full`.
+    pub shuffle: Shuffle,
+    /// How often the data is seen; endless by default, as trainers count steps.
+    pub epochs: Option<u64>,
+    /// Number of fixed sub-streams; the number of ranks must divide it. 64, so that all usual
+    /// numbers of ranks do.
+    pub lanes: u32,
+}
+
+/// How rows are shuffled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shuffle {
+    /// Any row anywhere, newly in each epoch.
+    Full,
+    /// In the order of the source.
+    None,
+}
+
+/// `[fetch]`: the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fetch {
+    /// Requests in flight. 64: at 30 ms a request, 2,000 images a second.
+    pub concurrency: u32,
+    /// Tries of one read, the first included. 8.
+    pub attempts: u32,
+    /// How long to wait for a connection. 5 s.
+    pub connect_timeout: Duration,
+    /// How long to wait for the next byte. 10 s; there is no limit on a whole read, as that would
+    /// count the time that a busy consumer takes.
+    pub read_timeout: Duration,
+    /// Address of an S3-compatible store, such as `http://localhost:9000`.
+    pub endpoint: Option<String>,
+    /// Region of the store; by default what the environment says, or `us-east-1`.
+    pub region: Option<String>,
+    /// Whether requests go unsigned (public data).
+    pub anonymous: bool,
+}
+
+/// `[image]`: what is accepted, before any decoder runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Most pixels. 100 million, as most image servers have it.
+    pub max_pixels: u64,
+    /// Longest side, in pixels. 65,500, which is JPEG's own limit.
+    pub max_side: u32,
+    /// Largest file, in bytes. 64 MiB.
+    pub max_bytes: u64,
+    /// Most scans of a progressive JPEG. 100; hundreds are an attack on the decoder's time.
+    pub max_scans: u32,
+}
+
+/// `[vision]`: what the model sees.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Vision {
+    /// Model family, such as `qwen3-vl`, where no `preprocessor_config.json` says it.
+    pub family: Option<String>,
+    /// Path of a `preprocessor_config.json` or `processor_config.json`, in place of the model
+    /// folder's.
+    pub config: Option<String>,
+    /// Fewest pixels after resizing, in place of the model's.
+    pub min_pixels: Option<u64>,
+    /// Most pixels after resizing, in place of the model's.
+    pub max_pixels: Option<u64>,
+    /// What is written and moved.
+    pub pixels: Pixels,
+}
+
+/// Element type of `pixel_values`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pixels {
+    /// Normalised, 32 bits: what transformers' processor gives.
+    #[default]
+    F32,
+    /// Normalised, rounded to the nearest even bf16: what the model makes of it first.
+    Bf16,
+    /// As bytes without the temporal copy, an eighth of the size; finished on the device.
+    U8,
+}
+
+/// `[text]`: what the model reads and learns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Text {
+    /// Path of a `tokenizer.json`, in place of the model folder's.
+    pub tokenizer: Option<String>,
+    /// Path of a Jinja chat template, in place of the model folder's.
+    pub chat_template: Option<String>,
+    /// More variables for the chat template, such as `add_vision_id`.
+    pub template_options: serde_json::Map<String, serde_json::Value>,
+    /// Which turns are learned. `assistant`.
+    pub train_on: TrainOn,
+    /// Whether the line break after the end-of-turn token is learned too. Yes, as the reference
+    /// trainers do.
+    pub train_newline: bool,
+    /// Longest sample in tokens, image tokens included; no limit by default.
+    pub max_tokens: Option<u32>,
+    /// What becomes of longer ones. `refuse`.
+    pub on_too_long: OnTooLong,
+}
+
+/// Which turns are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrainOn {
+    /// All assistant turns.
+    Assistant,
+    /// The last assistant turn.
+    LastAssistant,
+    /// All turns (content and end of turn; never image placeholders).
+    All,
+}
+
+/// What becomes of samples over `max-tokens`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTooLong {
+    /// The sample is a bad sample.
+    Refuse,
+    /// Whole turns are dropped from the end, with their images.
+    DropTurns,
+    /// Whole images are dropped from the end; the text stays.
+    DropImages,
+}
+
+/// `[pack]`: what a batch holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pack {
+    /// Samples per batch and rank. 8.
+    pub batch_size: u32,
+    /// The token dimension is padded to a multiple of this. 1.
+    pub pad_to_multiple: u32,
+}
+
+/// `[engine]`: memory and threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Engine {
+    /// Bytes for compressed images and batches together; by default a quarter of the memory that
+    /// the process may use, at most 16 GiB.
+    pub memory: Option<u64>,
+    /// Worker threads; by default the cores that the process may use.
+    pub workers: Option<u32>,
+    /// Batches made ahead of the one that is asked for, as far as memory allows. 16. At 0 a batch
+    /// is made when it is asked for.
+    pub prefetch: u32,
+    /// What becomes of bad samples. `replace`.
+    pub on_bad_sample: OnBadSample,
+    /// Largest share of bad samples before the run is stopped. 0.01.
+    pub bad_sample_limit: f64,
+}
+
+/// What becomes of bad samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBadSample {
+    /// Replaced by another row, or neutralised where that is too late; counted.
+    Replace,
+    /// The run stops with an error.
+    Stop,
+}
+
+impl Default for Dataset {
+    fn default() -> Self {
+        Self {
+            source: String::new(),
+            media_root: None,
+            allow_http: false,
+            max_line: 16 << 20,
+            index_dir: None,
+        }
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { seed: 0, shuffle: Shuffle::Full, epochs: None, lanes: 64 }
+    }
+}
+
+impl Default for Fetch {
+    fn default() -> Self {
+        Self {
+            concurrency: 64,
+            attempts: 8,
+            connect_timeout: Duration::from_secs(5),
+            read_timeout: Duration::from_secs(10),
+            endpoint: None,
+            region: None,
+            anonymous: false,
+        }
+    }
+}
+
+impl Default for Image {
+    fn default() -> Self {
+        Self { max_pixels: 100_000_000, max_side: 65_500, max_bytes: 64 << 20, max_scans: 100 }
+    }
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self {
+            tokenizer: None,
+            chat_template: None,
+            template_options: serde_json::Map::new(),
+            train_on: TrainOn::Assistant,
+            train_newline: true,
+            max_tokens: None,
+            on_too_long: OnTooLong::Refuse,
+        }
+    }
+}
+
+impl Default for Pack {
+    fn default() -> Self {
+        Self { batch_size: 8, pad_to_multiple: 1 }
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            memory: None,
+            workers: None,
+            prefetch: 16,
+            on_bad_sample: OnBadSample::Replace,
+            bad_sample_limit: 0.01,
+        }
+    }
+}
