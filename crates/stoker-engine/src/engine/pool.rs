@@ -27,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Pool {
     limit: usize,
+    patience: Duration,
     metrics: Arc<Metrics>,
     state: Mutex<State>,
 }
@@ -106,7 +107,7 @@ impl Drop for Held {
 
 impl Pool {
     pub(super) fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { limit, metrics, state: Mutex::default() })
+        Arc::new(Self { limit, patience: PATIENCE, metrics, state: Mutex::default() })
     }
 
     /// Waits for memory for batch `order`. Orders are given without gaps, from 0.
@@ -114,7 +115,7 @@ impl Pool {
         let mut grant = self.ask(order, bytes)?;
         let _entry = Entry { pool: self, order };
         loop {
-            match tokio::time::timeout(PATIENCE, &mut grant).await {
+            match tokio::time::timeout(self.patience, &mut grant).await {
                 Ok(held) => return held.map_err(|_| Error::Stopped),
                 Err(_) if self.trainer_holds_all(order) => return Err(self.held_back(bytes)),
                 Err(_) => {}

@@ -5,7 +5,8 @@ use super::*;
 const MIB: usize = 1 << 20;
 
 fn pool(limit: usize) -> Arc<Pool> {
-    Pool::new(limit, Arc::default())
+    let patience = Duration::from_millis(20);
+    Arc::new(Pool { limit, patience, metrics: Arc::default(), state: Mutex::default() })
 }
 
 /// Polls once: granted now, or not yet.
@@ -14,7 +15,7 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
 #[test]
