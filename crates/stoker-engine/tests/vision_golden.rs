@@ -1,4 +1,5 @@
 //! The room `vision` against what the reference implementations gave: `testdata/golden/vision`.
+#![expect(clippy::unwrap_used, reason = "a test that can't read its golden files fails")]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,14 @@ const ROUTES: [(&str, Compat); 2] =
 #[derive(Deserialize)]
 struct Golden {
     configs: serde_json::Map<String, serde_json::Value>,
-    sizes: Vec<(u32, u64, u64, u32, u32, Option<[u32; 2]>, Option<[u32; 2]>)>,
+    sizes: Vec<SizeRow>,
     photo_resizes: Vec<serde_json::Value>,
     generated_resizes: Vec<serde_json::Value>,
     patches: Vec<serde_json::Value>,
 }
+
+/// Factor, fewest and most pixels, height, width; what transformers and qwen-vl-utils make of it.
+type SizeRow = (u32, u64, u64, u32, u32, Option<[u32; 2]>, Option<[u32; 2]>);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/vision")

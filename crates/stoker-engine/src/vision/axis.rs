@@ -107,7 +107,9 @@ fn sample(scale: f64, to: usize, from: usize, longest: usize) -> (usize, Vec<f64
         .collect();
     let sum: f64 = weights.iter().fold(0.0, |sum, weight| sum + weight);
     if sum != 0.0 {
-        weights.iter_mut().for_each(|weight| *weight /= sum);
+        for weight in &mut weights {
+            *weight /= sum;
+        }
     }
     (first, weights)
 }

@@ -52,7 +52,7 @@ const BICUBIC: u32 = 3;
 #[derive(Deserialize)]
 #[serde(default)]
 struct File {
-    image_processor: Option<Box<File>>,
+    image_processor: Option<Box<Self>>,
     image_processor_type: Option<String>,
     patch_size: u32,
     temporal_patch_size: u32,
@@ -101,7 +101,7 @@ impl Default for File {
 pub(super) fn read(path: &Path) -> Result<Model, Vec<Problem>> {
     let mut file = load(path)?;
     let file = file.image_processor.take().map_or(file, |nested| *nested);
-    check(path, file)
+    check(path, &file)
 }
 
 /// Reads what a model folder says, if it says anything.
@@ -121,8 +121,8 @@ fn load(path: &Path) -> Result<File, Vec<Problem>> {
 }
 
 /// The model of a file, or all that is wrong in it.
-fn check(path: &Path, file: File) -> Result<Model, Vec<Problem>> {
-    let mut problems: Vec<_> = unsupported(&file)
+fn check(path: &Path, file: &File) -> Result<Model, Vec<Problem>> {
+    let mut problems: Vec<_> = unsupported(file)
         .into_iter()
         .map(|(reason, hint)| problem(path, reason, Some(hint)))
         .collect();

@@ -7,7 +7,14 @@
 //! the scalar sum in it.
 #![expect(unsafe_code, reason = "SIMD loads and stores take pointers")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_cvtsi32_si128, _mm_extract_epi32, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm_setr_epi8, _mm256_add_epi32, _mm256_broadcastsi128_si256, _mm256_castsi128_si256,
+    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_inserti128_si256, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_packs_epi32, _mm256_packus_epi16, _mm256_set1_epi32,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_sra_epi32,
+    _mm256_storeu_si256, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8,
+};
 
 use super::axis::Axis;
 use super::passes::{Rows, SLACK, STEP};

@@ -7,7 +7,14 @@
 //! which saves reading them first.
 #![expect(unsafe_code, reason = "SIMD loads and stores take pointers")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m128i, __m256, __m256i, _mm_loadu_si128, _mm_or_si128, _mm_setzero_si128, _mm_sfence,
+    _mm_shuffle_epi8, _mm_srli_si128, _mm_storel_epi64, _mm_storeu_si128, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_castps_si256, _mm256_castsi256_si128, _mm256_cvtepi32_ps,
+    _mm256_cvtepu8_epi32, _mm256_div_ps, _mm256_extracti128_si256, _mm256_packus_epi32,
+    _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_stream_si256, _mm256_sub_ps,
+};
 
 use super::passes::Rows;
 use super::patchify::Patchify;
@@ -91,9 +98,9 @@ unsafe fn patches_of<const BYTES: usize, const P: usize, const STREAM: bool>(
                 for copy in 0..patchify.copies {
                     // SAFETY: `out` holds 3 channels of `copies` frames of `P` lines.
                     unsafe {
-                        let place = (channel * patchify.copies + copy) * frame + row * line;
-                        let place = out.as_mut_ptr().add(place);
-                        store::<BYTES, P, STREAM>(plane, channels[channel], place);
+                        let offset = (channel * patchify.copies + copy) * frame + row * line;
+                        let at = out.as_mut_ptr().add(offset);
+                        store::<BYTES, P, STREAM>(plane, channels[channel], at);
                     }
                 }
             }
@@ -146,33 +153,33 @@ const fn orders<const P: usize>() -> [[[i8; 16]; 3]; 3] {
 unsafe fn store<const BYTES: usize, const P: usize, const STREAM: bool>(
     plane: __m128i,
     channel: Channel,
-    place: *mut u8,
+    at: *mut u8,
 ) {
     // the second half begins at value `P - 8`
     let second = if P == 16 { _mm_srli_si128::<8>(plane) } else { _mm_srli_si128::<6>(plane) };
     // SAFETY: the caller promises room for `P` values, aligned to 32 bytes if STREAM.
     unsafe {
-        let place_2 = place.add((P - 8) * BYTES);
+        let second_at = at.add((P - 8) * BYTES);
         match BYTES {
-            1 if P == 16 => _mm_storeu_si128(place.cast(), plane),
+            1 if P == 16 => _mm_storeu_si128(at.cast(), plane),
             1 => {
-                _mm_storel_epi64(place.cast(), plane);
-                _mm_storel_epi64(place_2.cast(), second);
+                _mm_storel_epi64(at.cast(), plane);
+                _mm_storel_epi64(second_at.cast(), second);
             }
             2 => {
                 let (low, high) = (normalise(plane, channel), normalise(second, channel));
                 let line = _mm256_packus_epi32(bf16(low), bf16(high));
                 let line = _mm256_permute4x64_epi64::<0b11_01_10_00>(line);
                 if P == 16 {
-                    put::<STREAM>(place, line);
+                    put::<STREAM>(at, line);
                 } else {
-                    _mm_storeu_si128(place.cast(), _mm256_castsi256_si128(line));
-                    _mm_storeu_si128(place_2.cast(), _mm256_extracti128_si256::<1>(line));
+                    _mm_storeu_si128(at.cast(), _mm256_castsi256_si128(line));
+                    _mm_storeu_si128(second_at.cast(), _mm256_extracti128_si256::<1>(line));
                 }
             }
             _ => {
-                put::<STREAM>(place, _mm256_castps_si256(normalise(plane, channel)));
-                put::<STREAM>(place_2, _mm256_castps_si256(normalise(second, channel)));
+                put::<STREAM>(at, _mm256_castps_si256(normalise(plane, channel)));
+                put::<STREAM>(second_at, _mm256_castps_si256(normalise(second, channel)));
             }
         }
     }
@@ -180,13 +187,13 @@ unsafe fn store<const BYTES: usize, const P: usize, const STREAM: bool>(
 
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn put<const STREAM: bool>(place: *mut u8, value: __m256i) {
+unsafe fn put<const STREAM: bool>(at: *mut u8, value: __m256i) {
     // SAFETY: the caller promises 32 bytes, aligned if STREAM.
     unsafe {
         if STREAM {
-            _mm256_stream_si256(place.cast(), value);
+            _mm256_stream_si256(at.cast(), value);
         } else {
-            _mm256_storeu_si256(place.cast(), value);
+            _mm256_storeu_si256(at.cast(), value);
         }
     }
 }

@@ -21,8 +21,8 @@ const CACHED_AXES: usize = 8;
 /// Reused memory of the resize.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    /// The last used first.
-    axes: Vec<Arc<Axis>>,
+    /// Axes, the last used first.
+    recent: Vec<Arc<Axis>>,
     window: Vec<u8>,
     strip: Vec<u8>,
 }
@@ -68,7 +68,7 @@ impl<'a> Resampler<'a> {
     ) -> Self {
         assert!(source.width > 0 && source.height > 0, "an image has pixels");
         assert_eq!(source.pixels.len(), source.width * source.height * 3, "an image is RGB");
-        let passes = Passes::of(source, to, kernel, &mut buffers.axes);
+        let passes = Passes::of(source, to, kernel, &mut buffers.recent);
         let mut window = Window {
             bytes: &mut buffers.window,
             stride: stride(to.width as usize),
@@ -130,10 +130,10 @@ impl<'a> Resampler<'a> {
 }
 
 impl Passes {
-    fn of(source: &RgbImage, to: Size, kernel: ResizeKernel, axes: &mut Vec<Arc<Axis>>) -> Self {
+    fn of(source: &RgbImage, to: Size, kernel: ResizeKernel, recent: &mut Vec<Arc<Axis>>) -> Self {
         let (from_width, from_height) = (source.width, source.height);
         let (width, height) = (to.width as usize, to.height as usize);
-        let mut axis = |from, to| cached(axes, AxisKey { from, to, kernel });
+        let mut axis = |from, to| cached(recent, AxisKey { from, to, kernel });
         match (from_width == width, from_height == height) {
             (true, true) => Self::None,
             (false, true) => Self::Horizontal(axis(from_width, width)),
@@ -200,13 +200,13 @@ impl Window<'_> {
 }
 
 /// The axis, made only if it is not one of the last used.
-fn cached(axes: &mut Vec<Arc<Axis>>, key: AxisKey) -> Arc<Axis> {
-    let axis = match axes.iter().position(|axis| axis.key == key) {
-        Some(place) => axes.remove(place),
+fn cached(recent: &mut Vec<Arc<Axis>>, key: AxisKey) -> Arc<Axis> {
+    let axis = match recent.iter().position(|known| known.key == key) {
+        Some(place) => recent.remove(place),
         None => Arc::new(Axis::new(key)),
     };
-    axes.truncate(CACHED_AXES - 1);
-    axes.insert(0, Arc::clone(&axis));
+    recent.truncate(CACHED_AXES - 1);
+    recent.insert(0, Arc::clone(&axis));
     axis
 }
 

@@ -31,7 +31,7 @@ pub(super) fn smart_resize(size: Size, bounds: Bounds, rule: SizeRule) -> Result
     let ratio = height.max(width) / height.min(width);
     // An empty image has no ratio (NaN), which no comparison with the limit would catch.
     if size.pixels() == 0 || ratio > MAX_RATIO {
-        return Err(too_thin(size, format!("its sides are {ratio:.1} to 1")));
+        return Err(too_thin(size, &format!("its sides are {ratio:.1} to 1")));
     }
     let factor = f64::from(bounds.factor);
     let (least, least_shrunk) = match rule {
@@ -54,12 +54,12 @@ pub(super) fn smart_resize(size: Size, bounds: Bounds, rule: SizeRule) -> Result
     };
     let resized = Size { width: new_width as u32, height: new_height as u32 };
     if resized.pixels() == 0 {
-        return Err(too_thin(size, "within the limits on pixels its short side vanishes".into()));
+        return Err(too_thin(size, "within the limits on pixels its short side vanishes"));
     }
     Ok(resized)
 }
 
-fn too_thin(size: Size, why: String) -> Flaw {
+fn too_thin(size: Size, why: &str) -> Flaw {
     let Size { width, height } = size;
     let reason = format!("an image of {width}x{height} is too thin for the model: {why}");
     Flaw::new(Room::Vision, "aspect-ratio", reason)

@@ -32,9 +32,11 @@ impl Values {
     pub(super) fn new(pixels: Pixels, table: Table, normalise: &Normalise) -> Self {
         let value = |channel, byte| normalised(table, normalise, channel, byte);
         match pixels {
-            Pixels::F32 => Self::F32(fill(|channel, byte| value(channel, byte).to_ne_bytes())),
-            Pixels::Bf16 => Self::Bf16(fill(|channel, byte| bf16(value(channel, byte)))),
-            Pixels::U8 => Self::U8(fill(|_, byte| [byte])),
+            Pixels::F32 => {
+                Self::F32(Box::new(fill(|channel, byte| value(channel, byte).to_ne_bytes())))
+            }
+            Pixels::Bf16 => Self::Bf16(Box::new(fill(|channel, byte| bf16(value(channel, byte))))),
+            Pixels::U8 => Self::U8(Box::new(fill(|_, byte| [byte]))),
         }
     }
 
@@ -85,8 +87,8 @@ fn bf16(value: f32) -> [u8; 2] {
     (((bits + 0x7fff + even) >> 16) as u16).to_ne_bytes()
 }
 
-fn fill<const BYTES: usize>(value: impl Fn(usize, u8) -> [u8; BYTES]) -> Box<[Channel<BYTES>; 3]> {
-    let mut table = Box::new([[[0; BYTES]; 256]; 3]);
+fn fill<const BYTES: usize>(value: impl Fn(usize, u8) -> [u8; BYTES]) -> [Channel<BYTES>; 3] {
+    let mut table = [[[0; BYTES]; 256]; 3];
     for (channel, values) in table.iter_mut().enumerate() {
         for (byte, place) in (0..=255).zip(values) {
             *place = value(channel, byte);

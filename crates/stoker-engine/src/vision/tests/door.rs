@@ -74,7 +74,7 @@ fn unknown_families_are_refused_with_the_nearest_name() {
 #[test]
 fn a_recipe_without_family_and_file_is_told_what_to_name() {
     for folder in [None, Some(folder(&[]))] {
-        let problems = problems(folder.as_ref().map(|folder| folder.path()), &Vision::default());
+        let problems = problems(folder.as_ref().map(tempfile::TempDir::path), &Vision::default());
         assert_eq!(problems[0].path, "vision.family");
         assert!(problems[0].hint.as_deref().unwrap().contains("preprocessor_config.json"));
     }

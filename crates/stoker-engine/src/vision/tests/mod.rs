@@ -4,7 +4,7 @@
 mod door;
 mod kernels;
 
-use super::Preprocessor;
+use super::{Preprocessor, Scratch};
 use crate::recipe::{self, Compat, Pixels};
 use crate::sample::{ImagePlan, RgbImage, Size};
 
@@ -19,7 +19,7 @@ fn write(preprocessor: &Preprocessor, image: &RgbImage, plan: &ImagePlan) -> Vec
     let len = plan.grid.patches() * preprocessor.columns() * preprocessor.dtype().size();
     let mut memory = vec![0xaa; len + 64];
     let start = memory.as_ptr().align_offset(64);
-    preprocessor.write(image, plan, &mut memory[start..][..len], &mut Default::default());
+    preprocessor.write(image, plan, &mut memory[start..][..len], &mut Scratch::default());
     assert!(memory[..start].iter().all(|byte| *byte == 0xaa), "nothing before the slot is written");
     assert!(memory[start + len..].iter().all(|byte| *byte == 0xaa), "nor behind it");
     memory[start..][..len].to_vec()
@@ -50,13 +50,13 @@ fn an_image_that_keeps_its_size_is_seen_as_it_is() {
     let preprocessor = open("qwen3-vl", Pixels::F32, Compat::AsDisplayed);
     let image = kernels::image(3, 256, 288);
     let plan = preprocessor.plan(size_of(&image)).unwrap();
-    assert_eq!(preprocessor.resize(&image, &plan, &mut Default::default()), &image);
+    assert_eq!(preprocessor.resize(&image, &plan, &mut Scratch::default()), &image);
 }
 
 #[test]
 fn one_scratch_serves_images_of_all_sizes_in_any_order() {
     let preprocessor = open("qwen3-vl", Pixels::U8, Compat::TransformersPilBackend);
-    let mut scratch = super::Scratch::default();
+    let mut scratch = Scratch::default();
     for (width, height) in [(900, 40), (64, 700), (33, 33), (900, 40), (500, 1200), (64, 700)] {
         let image = kernels::image(1, width, height);
         let plan = preprocessor.plan(size_of(&image)).unwrap();
