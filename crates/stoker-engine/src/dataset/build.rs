@@ -250,7 +250,7 @@ fn unreadable(uri: &str, packing: Packing, line: u64, error: io::Error) -> Error
     Error::Dataset(DatasetError { line: Some(line + 1), reason, hint, uri: uri.to_owned() })
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Error {
+pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&error.kind());
     let hint = if full { NO_SPACE } else { NO_PLACE };
     let reason = format!("the index can't be written: {error}");
