@@ -11,9 +11,9 @@
 use serde_json::{Map, Value};
 
 use super::content::{Images, content};
-use super::flaw;
-use super::media::{Media, brief};
+use super::media::Media;
 use super::packing::BYTE_ORDER_MARK;
+use super::{flaw, quoted};
 use crate::error::Flaw;
 use crate::sample::{Content, Conversation, Part, RawSample, Sample, Turn};
 
@@ -99,8 +99,8 @@ fn messages(record: &mut Object) -> Result<(&'static str, Vec<Value>), Flaw> {
         .find(|key| !matches!(record.get(*key), None | Some(Value::Null)));
     let Some(key) = key else {
         let keys: Vec<&str> = record.keys().take(12).map(String::as_str).collect();
-        let keys = brief(&keys.join(", "));
-        let reason = format!("there is no `messages` or `conversations`; the keys are: {keys}");
+        let keys = quoted(&keys.join(", "));
+        let reason = format!("there is no `messages` or `conversations`; the keys are {keys}");
         return Err(flaw("no-conversation", reason)
             .hint("turn questions and answers into a list of messages with role and content"));
     };
@@ -144,7 +144,7 @@ fn turn(mut message: Object, place: &str, images: &mut Images<'_>) -> Result<Tur
     let llava = message.contains_key("from");
     let role = take(&mut message, ["role", "from"]);
     let role = role.as_ref().and_then(Value::as_str).and_then(role_of).ok_or_else(|| {
-        let found = role.as_ref().map_or("nothing".to_owned(), |role| brief(&role.to_string()));
+        let found = role.as_ref().map_or("nothing".to_owned(), |role| quoted(&role.to_string()));
         flaw("unknown-role", format!("the role of {place} is {found}"))
             .hint("roles are system, user, assistant, tool, developer; human and gpt are known too")
     })?;
@@ -190,7 +190,7 @@ fn train(message: &mut Object, place: &str) -> Result<Option<bool>, Flaw> {
             Some(Value::Number(number)) if number.as_f64() == Some(0.0) => false,
             Some(Value::Number(number)) if number.as_f64() == Some(1.0) => true,
             Some(other) => {
-                let reason = format!("`{key}` of {place} is {}", brief(&other.to_string()));
+                let reason = format!("`{key}` of {place} is {}", quoted(&other.to_string()));
                 return Err(flaw("bad-train-mark", reason).hint("use true, false, 0 or 1"));
             }
         };

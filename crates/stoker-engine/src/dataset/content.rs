@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value};
 
 use super::chat::is_absent;
-use super::flaw;
-use super::media::{Media, brief, inline};
+use super::media::{Media, inline};
+use super::{flaw, quoted};
 use crate::error::Flaw;
 use crate::sample::{Content, ImageRef, Part};
 
@@ -107,7 +107,7 @@ fn own_reference(object: &Map<String, Value>) -> Option<(&'static str, &Value)> 
 }
 
 fn no_reference(image: &Value) -> Flaw {
-    let reason = format!("{} holds no reference to an image", brief(&image.to_string()));
+    let reason = format!("{} holds no reference to an image", quoted(&image.to_string()));
     flaw("bad-image", reason).hint("write an address, a path or a data: URI")
 }
 
@@ -173,7 +173,7 @@ fn part(value: Value, images: &mut Images<'_>) -> Result<Part, Flaw> {
             let reason = format!("parts of type `{kind}` are not read");
             Err(flaw("unsupported", reason).hint("leave these samples out"))
         }
-        other => Err(flaw("bad-part", format!("its type is `{}`", brief(other)))
+        other => Err(flaw("bad-part", format!("its type is {}", quoted(other)))
             .hint("types are text, image and image_url")),
     }
 }

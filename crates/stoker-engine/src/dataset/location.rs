@@ -13,7 +13,7 @@ use std::path::Path;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::flaw;
+use super::{flaw, quoted};
 use crate::error::Flaw;
 use crate::sample::{Location, Scheme};
 
@@ -33,8 +33,11 @@ impl Location {
             Some(("s3" | "s3a", rest)) => bucket(Scheme::S3, rest),
             Some(("gs" | "gcs", rest)) => bucket(Scheme::Gs, rest),
             Some(("az" | "abfs" | "abfss", rest)) => bucket(Scheme::Az, rest),
-            Some((name, _)) => Err(flaw("unsupported-scheme", format!("`{name}://` is not read"))
-                .hint("use s3, gs, az, file, http(s) or a path")),
+            Some((name, _)) => {
+                let reason = format!("addresses of kind {} are not read", quoted(name));
+                Err(flaw("unsupported-scheme", reason)
+                    .hint("use s3, gs, az, file, http(s) or a path"))
+            }
             None => local_path(text),
         }
     }
@@ -44,7 +47,7 @@ impl Location {
         let location = Self::parse(text)?;
         let http = matches!(location.scheme, Scheme::Http | Scheme::Https);
         if !http && (location.key.is_empty() || location.key.ends_with('/')) {
-            return Err(flaw("bad-address", format!("`{location}` names a folder, not a file")));
+            return Err(names_a_folder(text));
         }
         Ok(location)
     }
@@ -114,11 +117,13 @@ fn file_uri(rest: &str) -> Result<Location, Flaw> {
     let path = strip_prefix_ignoring_case(rest, "localhost").filter(|path| path.starts_with('/'));
     let path = path.unwrap_or(rest);
     if !path.starts_with('/') {
-        return Err(flaw("bad-address", format!("`file://{rest}` names a host, not a path"))
+        let reason = format!("`file:` and {} have no absolute path", quoted(rest));
+        return Err(flaw("bad-address", reason)
             .hint("an absolute path has three slashes: file:///folder/name"));
     }
     let key = percent_decode_str(path).decode_utf8().map_err(|_| {
-        flaw("bad-address", format!("`file://{rest}` is not UTF-8 when percent-decoded"))
+        let reason = format!("{} is not UTF-8 when percent-decoded", quoted(rest));
+        flaw("bad-address", reason)
     })?;
     if key.contains('\0') {
         return Err(flaw("bad-address", "an address holds a NUL byte"));
@@ -127,21 +132,22 @@ fn file_uri(rest: &str) -> Result<Location, Flaw> {
 }
 
 fn local_path(text: &str) -> Result<Location, Flaw> {
-    let path = std::path::absolute(text)
-        .map_err(|error| flaw("bad-address", format!("`{text}` has no absolute path: {error}")))?;
+    let path = std::path::absolute(text).map_err(|error| {
+        flaw("bad-address", format!("{} has no absolute path: {error}", quoted(text)))
+    })?;
     match path.to_str() {
         Some(key) => {
             let key = key.to_owned();
             Ok(Location { scheme: Scheme::File, authority: String::new(), key })
         }
-        None => Err(flaw("bad-address", format!("the path of `{text}` is not UTF-8"))),
+        None => Err(flaw("bad-address", format!("the path of {} is not UTF-8", quoted(text)))),
     }
 }
 
 fn bucket(scheme: Scheme, rest: &str) -> Result<Location, Flaw> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.contains('@') && scheme == Scheme::Az {
-        let reason = format!("`{bucket}` names a container and an account");
+        let reason = format!("{} names a container and an account", quoted(bucket));
         return Err(flaw("bad-address", reason)
             .hint("write az://container/name; the account comes from the environment"));
     }
@@ -149,9 +155,8 @@ fn bucket(scheme: Scheme, rest: &str) -> Result<Location, Flaw> {
         return Err(credentials());
     }
     if bucket.is_empty() || bucket.contains(|letter: char| letter <= ' ') {
-        let scheme = scheme.as_str();
-        return Err(flaw("bad-address", format!("`{scheme}://{rest}` has no proper bucket name"))
-            .hint("write scheme://bucket/key"));
+        let reason = format!("{} does not begin with the name of a bucket", quoted(rest));
+        return Err(flaw("bad-address", reason).hint("write scheme://bucket/key"));
     }
     Ok(Location { scheme, authority: bucket.to_owned(), key: key.to_owned() })
 }
@@ -168,6 +173,10 @@ fn http_url(scheme: &str, text: &str) -> Result<Location, Flaw> {
     let key = format!("{}{query}", &url.path()[1..]);
     let scheme = if scheme == "http" { Scheme::Http } else { Scheme::Https };
     Ok(Location { scheme, authority, key })
+}
+
+fn names_a_folder(text: &str) -> Flaw {
+    flaw("bad-address", format!("{} names a folder, not a file", quoted(text)))
 }
 
 fn credentials() -> Flaw {
@@ -187,15 +196,18 @@ fn segments(relative: &str) -> Result<Vec<&str>, Flaw> {
             ".." => {
                 let above = segments.pop();
                 above.ok_or_else(|| {
-                    flaw("outside-root", format!("`{relative}` leads out of the media root"))
-                        .hint("set dataset.media-root to a folder that holds all images")
+                    flaw(
+                        "outside-root",
+                        format!("{} leads out of the media root", quoted(relative)),
+                    )
+                    .hint("set dataset.media-root to a folder that holds all images")
                 })?;
             }
             name => segments.push(name),
         }
     }
     if segments.is_empty() || relative.ends_with('/') {
-        return Err(flaw("bad-address", format!("`{relative}` names a folder, not a file")));
+        return Err(names_a_folder(relative));
     }
     Ok(segments)
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use url::Url;
 
 use super::location::{split_scheme, strip_prefix_ignoring_case};
-use super::{flaw, public_host};
+use super::{flaw, public_host, quoted};
 use crate::error::Flaw;
 use crate::recipe;
 use crate::sample::{Extent, ImageRef, Location, Scheme};
@@ -65,21 +65,21 @@ impl Media {
         if self.local_files {
             return Location::parse_object(reference);
         }
-        let reason = format!("`{}` is a local file, and the data are not local", brief(reference));
+        let reason = format!("{} is a local file, and the data are not local", quoted(reference));
         Err(flaw("local-file", reason)
             .hint("write paths relative to dataset.media-root, without a leading slash"))
     }
 
     fn http(&self, reference: &str) -> Result<Location, Flaw> {
         let location = Location::parse(reference)?;
-        let shown = super::public_uri(&location);
+        let shown = quoted(&super::public_uri(&location));
         if !self.http {
-            return Err(flaw("http-off", format!("`{shown}` is an http(s) address"))
+            return Err(flaw("http-off", format!("{shown} is an http(s) address"))
                 .hint("set dataset.allow-http = true if the data may name any public host"));
         }
         let url = Url::parse(reference).expect("it was parsed above");
         match public_host::refusal(&url, reference) {
-            Some(why) => Err(flaw("private-address", format!("`{shown}` is refused: {why}"))),
+            Some(why) => Err(flaw("private-address", format!("{shown} is refused: {why}"))),
             None => Ok(location),
         }
     }
@@ -109,17 +109,8 @@ fn data_uri(data: &str) -> Result<ImageRef, Flaw> {
         .ok_or_else(|| flaw("bad-base64", "a `data:` URI has no comma before its data"))?;
     let base64 = kind.rsplit(';').next().is_some_and(|last| last.eq_ignore_ascii_case("base64"));
     if !base64 {
-        let reason = format!("a `data:` URI of kind `{}` is not base64", brief(kind));
+        let reason = format!("a `data:` URI of kind {} is not base64", quoted(kind));
         return Err(flaw("bad-base64", reason).hint("write data:image/…;base64,…"));
     }
     inline(text)
-}
-
-/// The beginning of a text, for messages.
-pub(super) fn brief(text: &str) -> String {
-    const SHOWN: usize = 120;
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -140,6 +140,15 @@ fn flaw(code: &'static str, reason: impl Into<String>) -> Flaw {
     Flaw::new(Room::Dataset, code, reason)
 }
 
+/// A word of the data in a message: only its beginning, as data may be hostile.
+fn quoted(text: &str) -> String {
+    const SHOWN: usize = 120;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
 /// An error of the source as a whole.
 fn failure(uri: impl Into<String>, reason: impl Into<String>, hint: Option<&str>) -> Error {
     let hint = hint.map(str::to_owned);

@@ -65,8 +65,8 @@ fn lines_of_another_shape_are_named() {
     for (line, code, message) in [
         (json!([1]), "not-an-object", "JSON, but not an object"),
         (json!("text"), "not-an-object", "JSON, but not an object"),
-        (json!({"prompt": 1, "answer": 2}), "no-conversation", "the keys are: prompt, answer"),
-        (json!({}), "no-conversation", "the keys are: "),
+        (json!({"prompt": 1, "answer": 2}), "no-conversation", "the keys are `prompt, answer`"),
+        (json!({}), "no-conversation", "the keys are ``"),
         (json!({"messages": {"role": "user"}}), "no-conversation", "`messages` is not a list"),
         (json!({"messages": []}), "empty-conversation", "`messages` is empty"),
         (json!({"conversations": []}), "empty-conversation", "`conversations` is empty"),
@@ -74,8 +74,12 @@ fn lines_of_another_shape_are_named() {
         (json!({"messages": [user, {"role": "user", "content": 5}]}), "bad-turn", "messages[1]"),
         (json!({"messages": [{"role": "user"}]}), "no-content", "messages[0] has no content"),
         (json!({"messages": [{"content": "x"}]}), "unknown-role", "is nothing"),
-        (json!({"messages": [{"role": "critic", "content": "x"}]}), "unknown-role", "\"critic\""),
-        (json!({"messages": [{"role": 1, "content": "x"}]}), "unknown-role", "is 1"),
+        (
+            json!({"messages": [{"role": "critic", "content": "x"}]}),
+            "unknown-role",
+            "is `\"critic\"`",
+        ),
+        (json!({"messages": [{"role": 1, "content": "x"}]}), "unknown-role", "is `1`"),
         (json!({"messages": [user], "video": "a.mp4"}), "unsupported", "has videos"),
         (
             json!({"messages": [{"role": "user", "content": [{"type": "video", "video": "v"}]}]}),

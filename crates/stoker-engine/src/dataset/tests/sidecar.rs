@@ -69,11 +69,10 @@ fn a_damaged_index_is_built_anew_whatever_byte_is_hit() {
     }
     check(&[sound.as_slice(), b"\0"].concat(), "one byte more");
     for place in 0..sound.len() {
-        for bit in [0, 7] {
-            let mut damaged = sound.clone();
-            damaged[place] ^= 1 << bit;
-            check(&damaged, &format!("bit {bit} of byte {place}"));
-        }
+        let bit = place % 8;
+        let mut damaged = sound.clone();
+        damaged[place] ^= 1 << bit;
+        check(&damaged, &format!("bit {bit} of byte {place}"));
     }
 }
 
