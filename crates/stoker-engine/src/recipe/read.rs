@@ -193,7 +193,7 @@ fn endpoint(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
     let text = section.text(key)?;
     let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(url) = url else {
-        let hint = "such as http://localhost:9000 or https://s3.example.org";
+        let hint = "write one such as http://localhost:9000";
         section.problem(key, format!("{text:?} is not an http(s) address"), Some(hint));
         return None;
     };
