@@ -23,6 +23,10 @@ impl Dataset {
     pub fn rows(&self) -> u64 {
         unimplemented!()
     }
+    /// Index file.
+    pub fn index_path(&self) -> &std::path::Path {
+        unimplemented!()
+    }
     /// Identity of the data: changes when the source does.
     pub fn fingerprint(&self) -> u64 {
         unimplemented!()

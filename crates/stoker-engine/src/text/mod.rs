@@ -25,6 +25,10 @@ impl Encoder {
         let _ = (conversation, grids, merge_size);
         unimplemented!()
     }
+    /// Identity.
+    pub fn fingerprint(&self) -> u64 {
+        unimplemented!()
+    }
     /// The id that `input_ids` are padded with.
     pub fn pad_token(&self) -> u32 {
         unimplemented!()

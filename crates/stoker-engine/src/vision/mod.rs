@@ -48,6 +48,10 @@ impl Preprocessor {
     pub fn columns(&self) -> usize {
         unimplemented!()
     }
+    /// Element type.
+    pub fn dtype(&self) -> crate::sample::Dtype {
+        unimplemented!()
+    }
     /// How to finish on the device.
     pub fn finish(&self) -> Finish {
         unimplemented!()
