@@ -81,20 +81,26 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
         (1_u32..33, prop::sample::select(vec!["full", "none"])),
     );
     runner
-        .run(&strategy, |(seed, batch, (workers, prefetch, memory), (ranks, index), pixels, (pad, shuffle))| {
-            let recipe = made(&source, json!({
-                "plan": {"seed": seed, "shuffle": shuffle},
-                "vision": {"pixels": pixels},
-                "pack": {"batch-size": batch, "pad-to-multiple": pad},
-                "engine": {"workers": workers, "prefetch": prefetch, "memory": memory},
-            }));
-            let index = index.index(ranks as usize) as u32;
-            let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
-            let fast = drain(&loader, 16);
-            let sequence = (0..16).map(|step| step * u64::from(ranks) + u64::from(index));
-            prop_assert_eq!(fast, reference(recipe, sequence));
-            Ok(())
-        })
+        .run(
+            &strategy,
+            |(seed, batch, (workers, prefetch, memory), (ranks, index), pixels, (pad, shuffle))| {
+                let recipe = made(
+                    &source,
+                    json!({
+                        "plan": {"seed": seed, "shuffle": shuffle},
+                        "vision": {"pixels": pixels},
+                        "pack": {"batch-size": batch, "pad-to-multiple": pad},
+                        "engine": {"workers": workers, "prefetch": prefetch, "memory": memory},
+                    }),
+                );
+                let index = index.index(ranks as usize) as u32;
+                let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
+                let fast = drain(&loader, 16);
+                let sequence = (0..16).map(|step| step * u64::from(ranks) + u64::from(index));
+                prop_assert_eq!(fast, reference(recipe, sequence));
+                Ok(())
+            },
+        )
         .unwrap();
 }
 
@@ -102,9 +108,12 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
 fn bad_samples_are_replaced_or_neutralised_and_listed() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
-    let recipe = made(&source, json!({
-        "plan": {"shuffle": "none", "epochs": 1}, "pack": {"batch-size": 4},
-    }));
+    let recipe = made(
+        &source,
+        json!({
+            "plan": {"shuffle": "none", "epochs": 1}, "pack": {"batch-size": 4},
+        }),
+    );
     let loader = Loader::open(recipe, rank(0, 1)).unwrap();
     let seen = drain(&loader, usize::MAX);
     let bad: Vec<String> = seen.iter().flat_map(|batch| batch.bad.clone()).collect();
@@ -122,7 +131,8 @@ fn bad_samples_are_replaced_or_neutralised_and_listed() {
     let batch = &seen[35 / 4];
     let labels = &batch.tensors.iter().find(|t| t.0 == "labels").unwrap().2;
     let row = labels.len() / 4;
-    let learned = labels[3 * row..].as_chunks::<8>().0.iter().any(|label| i64::from_ne_bytes(*label) != -100);
+    let learned =
+        labels[3 * row..].as_chunks::<8>().0.iter().any(|label| i64::from_ne_bytes(*label) != -100);
     assert!(!learned, "a neutralised sample teaches nothing");
 }
 
@@ -130,13 +140,19 @@ fn bad_samples_are_replaced_or_neutralised_and_listed() {
 fn the_policy_to_stop_names_the_first_bad_sample() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
-    let recipe = made(&source, json!({
-        "plan": {"shuffle": "none"}, "pack": {"batch-size": 4}, "engine": {"on-bad-sample": "stop"},
-    }));
+    let recipe = made(
+        &source,
+        json!({
+            "plan": {"shuffle": "none"}, "pack": {"batch-size": 4}, "engine": {"on-bad-sample": "stop"},
+        }),
+    );
     let loader = Loader::open(recipe, rank(0, 1)).unwrap();
     for _ in 0..2 {
         let error = loader.next(PATIENCE).unwrap_err().to_string();
-        assert!(error.contains("sample 0/3 can't be used") && error.ends_with("train.jsonl:4"), "{error}");
+        assert!(
+            error.contains("sample 0/3 can't be used") && error.ends_with("train.jsonl:4"),
+            "{error}"
+        );
     }
 }
 
@@ -144,9 +160,12 @@ fn the_policy_to_stop_names_the_first_bad_sample() {
 fn too_many_bad_samples_stop_the_run_with_a_list() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
-    let recipe = made(&source, json!({
-        "plan": {"shuffle": "none"}, "pack": {"batch-size": 4}, "engine": {"bad-sample-limit": 0.03},
-    }));
+    let recipe = made(
+        &source,
+        json!({
+            "plan": {"shuffle": "none"}, "pack": {"batch-size": 4}, "engine": {"bad-sample-limit": 0.03},
+        }),
+    );
     let loader = Loader::open(recipe, rank(0, 1)).unwrap();
     let error = loop {
         match loader.next(PATIENCE) {
@@ -154,7 +173,10 @@ fn too_many_bad_samples_stop_the_run_with_a_list() {
             Err(error) => break error.to_string(),
         }
     };
-    assert!(error.contains("samples are bad, more than engine.bad-sample-limit = 0.03 allows"), "{error}");
+    assert!(
+        error.contains("samples are bad, more than engine.bad-sample-limit = 0.03 allows"),
+        "{error}"
+    );
     assert!(error.contains("missing") && error.contains("aspect-ratio"), "{error}");
 }
 
@@ -162,7 +184,8 @@ fn too_many_bad_samples_stop_the_run_with_a_list() {
 fn resuming_after_any_batch_gives_the_same_remaining_batches() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
-    let recipe = made(&source, json!({"plan": {"epochs": 2, "seed": 5}, "pack": {"batch-size": 5}}));
+    let recipe =
+        made(&source, json!({"plan": {"epochs": 2, "seed": 5}, "pack": {"batch-size": 5}}));
     let straight = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
     let mut cursors = vec![straight.state()];
     let mut all = Vec::new();
@@ -203,7 +226,8 @@ fn resuming_on_another_number_of_ranks_goes_on_with_the_same_global_sequence() {
         .collect();
     let steps = by_rank[0].len();
     assert!(by_rank.iter().all(|rank| rank.len() == steps), "every rank takes the same steps");
-    let together: Vec<_> = (0..steps).flat_map(|s| by_rank.iter().map(move |r| r[s].clone())).collect();
+    let together: Vec<_> =
+        (0..steps).flat_map(|s| by_rank.iter().map(move |r| r[s].clone())).collect();
     assert_eq!(together[..all.len() - 3], all[3..]);
 }
 

@@ -27,11 +27,14 @@ fn peak_memory() -> u64 {
 fn draining_2000_samples_stays_under_the_limit_and_a_fixed_overhead() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
-    let recipe = common::recipe(&source, json!({
-        "vision": {"pixels": "f32", "min-pixels": 262_144, "max-pixels": 1_048_576},
-        "pack": {"batch-size": 4},
-        "engine": {"memory": "256MiB", "workers": 2},
-    }));
+    let recipe = common::recipe(
+        &source,
+        json!({
+            "vision": {"pixels": "f32", "min-pixels": 262_144, "max-pixels": 1_048_576},
+            "pack": {"batch-size": 4},
+            "engine": {"memory": "256MiB", "workers": 2},
+        }),
+    );
     let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
     let opened = peak_memory();
     let (mut samples, mut batches) = (0, 0);
@@ -47,8 +50,12 @@ fn draining_2000_samples_stays_under_the_limit_and_a_fixed_overhead() {
     }
     let grown = peak_memory() - opened;
     let report = loader.report();
-    println!("peak {} MiB over the {} MiB after opening; arenas {} MiB", grown / MIB, opened / MIB,
-        report.memory.peak_arena_bytes / MIB);
+    println!(
+        "peak {} MiB over the {} MiB after opening; arenas {} MiB",
+        grown / MIB,
+        opened / MIB,
+        report.memory.peak_arena_bytes / MIB
+    );
     assert!(report.memory.peak_arena_bytes <= 256 * MIB);
     assert!(grown <= 256 * MIB + OVERHEAD, "{} MiB", grown / MIB);
 }
