@@ -9,7 +9,8 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyBufferError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
-use stoker_engine::loader::{self as engine};
+use stoker_engine::loader as engine;
+use stoker_engine::pack;
 use stoker_engine::recipe::Pixels;
 use stoker_engine::sample::Dtype;
 use stoker_engine::vision::Finish;
@@ -88,7 +89,7 @@ impl Batch {
         let arrays = PyDict::new(py);
         for tensor in self.tensors() {
             let name = tensor.described().name;
-            arrays.set_item(name, from_dlpack.call1((tensor.as_bits(),))?)?;
+            arrays.set_item(name, from_dlpack.call1((tensor.into_bits(),))?)?;
         }
         Ok(arrays)
     }
@@ -154,7 +155,8 @@ impl Batch {
 
     /// Where to go on after this batch.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, self.inner.anywhere().cursor())
+        let cursor = self.inner.anywhere().cursor();
+        json::to_python(py, cursor.expect("a loader delivers each batch with its cursor"))
     }
 
     fn __repr__(&self) -> String {
@@ -162,7 +164,7 @@ impl Batch {
         let tensors: Vec<String> = self
             .tensors()
             .map(|tensor| {
-                let engine::Tensor { name, shape, .. } = tensor.described();
+                let pack::Tensor { name, shape, .. } = tensor.described();
                 format!("{name}: {} {shape:?}", tensor.dtype())
             })
             .collect();
@@ -190,12 +192,12 @@ impl Tensor {
         Self { batch, index, dtype }
     }
 
-    fn described(&self) -> &engine::Tensor {
+    fn described(&self) -> &pack::Tensor {
         &self.batch.anywhere().tensors()[self.index]
     }
 
     /// The same memory under a type that NumPy has.
-    fn as_bits(mut self) -> Self {
+    fn into_bits(mut self) -> Self {
         if self.described().dtype == Dtype::Bf16 {
             self.dtype = DataType::U16;
         }
@@ -222,11 +224,12 @@ impl Tensor {
                 "a batch is handed over as it lies in CPU memory; copy or move what you get",
             ));
         }
-        let bytes = self.batch.anywhere().data(self.described());
+        let start = self.batch.anywhere().lease().as_ptr();
+        let start = start.wrapping_add(self.described().offset);
         dlpack::capsule(
             py,
             Arc::clone(&self.batch),
-            NonNull::from(bytes).cast(),
+            NonNull::new(start).expect("an arena does not lie at address 0"),
             self.dtype,
             &self.described().shape,
             max_version.is_some_and(|(major, _)| major >= 1),
@@ -259,7 +262,7 @@ impl Tensor {
     /// Bytes.
     #[getter]
     fn nbytes(&self) -> usize {
-        self.described().bytes
+        self.described().range().len()
     }
 
     fn __repr__(&self) -> String {

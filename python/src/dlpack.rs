@@ -94,33 +94,34 @@ struct Export<F, M> {
     memory: M,
 }
 
-/// Makes a capsule over `bytes`, which must lie in `memory` and not move while it lives.
+/// Makes a capsule over the tensor that begins at `start`: memory that is valid, and used by nobody
+/// else, as long as `memory` lives.
 pub(crate) fn capsule<'py, M: Send + 'static>(
     py: Python<'py>,
     memory: M,
-    bytes: NonNull<u8>,
+    start: NonNull<u8>,
     dtype: DataType,
     shape: &[usize],
     versioned: bool,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let shape = shape.iter().map(|&side| side as i64).collect();
     if versioned {
-        export::<Versioned, M>(py, memory, bytes, dtype, shape)
+        export::<Versioned, M>(py, memory, start, dtype, shape)
     } else {
-        export::<Plain, M>(py, memory, bytes, dtype, shape)
+        export::<Plain, M>(py, memory, start, dtype, shape)
     }
 }
 
 fn export<F: Form, M: Send + 'static>(
     py: Python<'_>,
     memory: M,
-    bytes: NonNull<u8>,
+    start: NonNull<u8>,
     dtype: DataType,
     mut shape: Box<[i64]>,
 ) -> PyResult<Bound<'_, PyCapsule>> {
     let mut strides = strides(&shape);
     let tensor = Description {
-        data: bytes.as_ptr().cast(),
+        data: start.as_ptr().cast(),
         device: [CPU.0, CPU.1],
         ndim: shape.len() as i32,
         dtype,

@@ -1,7 +1,7 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
 //! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
@@ -10,10 +10,11 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde_json::Value;
-use stoker_engine::error::{CursorError, Error};
+use serde_json::{Map, Value};
+use stoker_engine::error::Error;
 use stoker_engine::loader::{self as engine, Next};
-use stoker_engine::recipe::Recipe;
+use stoker_engine::plan::Cursor;
+use stoker_engine::recipe::{Document, Recipe};
 use stoker_engine::sample::Rank;
 use stoker_engine::vision::Finish;
 
@@ -31,8 +32,6 @@ pub(crate) struct Loader {
     engine: Home<engine::Loader>,
     made_of: MadeOf,
     finish: Finish,
-    /// Where the run begins, to go back to at its end.
-    origin: engine::Cursor,
     ended: AtomicBool,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Loader {
 #[derive(Clone)]
 struct MadeOf {
     recipe: Source,
-    overrides: Value,
+    overrides: Map<String, Value>,
     rank: Rank,
 }
 
@@ -65,7 +64,7 @@ impl Loader {
         let (index, of) = resolve.call1((rank, world_size))?.extract()?;
         let overrides = match overrides {
             Some(overrides) => json::from_python(overrides)?,
-            None => Value::Object(serde_json::Map::new()),
+            None => Map::new(),
         };
         let made_of = MadeOf { recipe: Source::read(recipe)?, overrides, rank: Rank { index, of } };
         let engine = patiently(py, {
@@ -74,7 +73,6 @@ impl Loader {
         })?;
         Ok(Self {
             finish: engine.finish(),
-            origin: engine.state(),
             ended: AtomicBool::new(false),
             engine: Home::new(engine),
             made_of,
@@ -85,8 +83,7 @@ impl Loader {
         let this = slf.get();
         let engine = this.engine.get()?;
         if this.ended.swap(false, Ordering::Relaxed) {
-            let outcome = slf.py().detach(|| engine.load_state(&this.origin));
-            outcome.map_err(|error| raise(slf.py(), &error))?;
+            slf.py().detach(|| engine.rewind()).map_err(|error| raise(slf.py(), &error))?;
         }
         Ok(slf)
     }
@@ -95,7 +92,7 @@ impl Loader {
         let engine = self.engine.get()?;
         loop {
             match py.detach(|| engine.next(PATIENCE)) {
-                Ok(Next::Batch(batch)) => return Ok(Some(Batch::new(batch, self.finish))),
+                Ok(Next::Batch(batch)) => return Ok(Some(Batch::new(*batch, self.finish))),
                 Ok(Next::Waiting) => py.check_signals()?,
                 Ok(Next::End) => {
                     self.ended.store(true, Ordering::Relaxed);
@@ -136,16 +133,17 @@ impl Loader {
 
     /// Where to go on after the last batch that was handed over.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.engine.get()?.state())
+        let engine = self.engine.get()?;
+        json::to_python(py, &py.detach(|| engine.state()))
     }
 
     /// Goes on where a state was taken.
     fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = state.py();
         let engine = self.engine.get()?;
-        let cursor = serde_json::from_value(json::from_python(state)?)
-            .map_err(|error| raise(py, &damaged(&error)))?;
-        py.detach(|| engine.load_state(&cursor)).map_err(|error| raise(py, &error))?;
+        let state = json::text(state)?;
+        py.detach(|| engine.load_state(&Cursor::from_json(&state)?))
+            .map_err(|error| raise(py, &error))?;
         self.ended.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -213,20 +211,15 @@ impl Source {
 
 impl MadeOf {
     fn recipe(&self) -> Result<Recipe, Error> {
-        match &self.recipe {
-            Source::File(path) => Recipe::from_file(Path::new(path)),
-            Source::Document(document) => Recipe::from_value(document.clone()),
+        let mut document = match &self.recipe {
+            Source::File(path) => Document::from_file(path)?,
+            Source::Document(document) => Document::from_value(document.clone())?,
+        };
+        for (path, value) in &self.overrides {
+            document.set_value(path, value.clone());
         }
+        document.recipe()
     }
-}
-
-fn damaged(error: &serde_json::Error) -> Error {
-    Error::Cursor(CursorError {
-        field: "state_dict".to_owned(),
-        expected: "what state_dict() gives".to_owned(),
-        found: error.to_string(),
-        hint: "load a state that a loader of this recipe gave".to_owned(),
-    })
 }
 
 /// Does work that can't be interrupted on a thread of its own, and hears signals meanwhile. After

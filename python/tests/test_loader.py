@@ -223,7 +223,7 @@ def test_a_state_of_another_recipe_is_refused(recipe):
     with pytest.raises(stoker.CursorError) as caught:
         loader.load_state_dict(state)
     assert "seed" in caught.value.field
-    with pytest.raises(stoker.CursorError, match="state_dict"):
+    with pytest.raises(stoker.CursorError, match="not a cursor"):
         loader.load_state_dict({"nonsense": 1})
     assert contents(loader) == contents(stoker.Loader(recipe))
 

@@ -7,37 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{CursorError, Error, Result};
 use crate::metrics::{Metrics, Report};
+use crate::plan::Cursor;
 use crate::recipe::{Pixels, Recipe};
 use crate::sample::{BatchName, Dtype, Rank, SampleId};
 use crate::vision::Finish;
 
-/// Where to go on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
-    /// Seed of the plan.
-    pub seed: u64,
-    /// Steps done.
-    pub step: u64,
-}
-
-/// One tensor.
-#[derive(Clone, Debug)]
-pub struct Tensor {
-    /// Name.
-    pub name: &'static str,
-    /// Element type.
-    pub dtype: Dtype,
-    /// Shape.
-    pub shape: Vec<usize>,
-    /// Offset in the arena.
-    pub offset: usize,
-    /// Size in bytes.
-    pub bytes: usize,
-}
+use crate::pack::Tensor;
 
 /// Memory of a batch.
 pub struct Lease {
@@ -56,6 +33,13 @@ impl Drop for Lease {
         self.pool.metrics.leased_bytes.sub(self.memory.len() as u64 * 8);
         let memory = std::mem::take(&mut self.memory);
         self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    }
+}
+
+impl Lease {
+    /// Start.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.as_ptr().cast_mut().cast()
     }
 }
 
@@ -81,21 +65,19 @@ impl Batch {
     }
     /// Their bytes.
     pub fn data(&self, tensor: &Tensor) -> &[u8] {
-        let words = &self.lease.memory[tensor.offset / 8..];
-        let bytes = bytes_of(words);
-        &bytes[..tensor.bytes]
+        &bytes_of(&self.lease.memory)[tensor.range()]
     }
     /// Keeps the memory.
-    pub fn lease(&self) -> Arc<Lease> {
-        Arc::clone(&self.lease)
+    pub fn lease(&self) -> &Arc<Lease> {
+        &self.lease
     }
     /// Its name.
     pub fn name(&self) -> BatchName {
         BatchName { lane: 0, number: self.cursor.step - 1 }
     }
     /// The cursor after it.
-    pub fn cursor(&self) -> &Cursor {
-        &self.cursor
+    pub fn cursor(&self) -> Option<&Cursor> {
+        Some(&self.cursor)
     }
     /// Its samples.
     pub fn samples(&self) -> &[SampleId] {
@@ -113,7 +95,7 @@ fn bytes_of(words: &[u64]) -> &[u8] {
 #[derive(Debug)]
 pub enum Next {
     /// A batch.
-    Batch(Batch),
+    Batch(Box<Batch>),
     /// The end of the run.
     End,
     /// Nothing yet.
@@ -166,7 +148,7 @@ impl Loader {
             return Ok(Next::End);
         }
         *step += 1;
-        Ok(Next::Batch(self.batch(*step)))
+        Ok(Next::Batch(Box::new(self.batch(*step))))
     }
 
     fn batch(&self, step: u64) -> Batch {
@@ -183,7 +165,7 @@ impl Loader {
             ("image_grid_thw", Dtype::I64, vec![1, 3]),
         ] {
             let bytes = shape.iter().product::<usize>() * dtype.size();
-            tensors.push(Tensor { name, dtype, shape, offset, bytes });
+            tensors.push(Tensor { name, dtype, shape, offset });
             offset += bytes.next_multiple_of(64);
         }
         let free = self.shared.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -212,6 +194,12 @@ impl Loader {
             }));
         }
         *self.step.lock().unwrap_or_else(PoisonError::into_inner) = cursor.step;
+        Ok(())
+    }
+
+    /// Goes back to the beginning.
+    pub fn rewind(&self) -> Result<()> {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = 0;
         Ok(())
     }
 

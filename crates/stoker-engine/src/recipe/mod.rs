@@ -1,13 +1,14 @@
 //! What the user asks for: one document with one section per room.
 //!
-//! [`Recipe`] is parsed once, at the door ([`Recipe::from_toml`], [`Recipe::from_json`],
-//! [`Recipe::from_value`]), from TOML, JSON or a Python dict. Unknown keys are refused with a
+//! [`Recipe`] is parsed once, at the door (stub), from TOML, JSON or a Python dict. Unknown keys are refused with a
 //! suggestion, and all problems are reported at once. The rooms get their typed, checked section
 //! and never validate it again. It knows no room.
 
 mod compat;
 mod reader;
 mod sections;
+
+pub use reader::Document;
 
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
 pub use sections::{

@@ -1,20 +1,42 @@
 //! stub
+use serde_json::Value;
 use std::path::Path;
 
 use super::{Pixels, Recipe};
 use crate::error::{Error, Problem, Result};
 
-impl Recipe {
+/// What was written.
+#[derive(Debug)]
+pub struct Document(Value);
+
+impl Document {
     /// From a file.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let _ = path;
-        Ok(Self::default())
+        let text = std::fs::read_to_string(path).expect("stub");
+        Ok(Self(serde_json::from_str(&text).expect("stub")))
     }
     /// From a value.
-    pub fn from_value(value: serde_json::Value) -> Result<Self> {
+    pub fn from_value(value: Value) -> Result<Self> {
+        Ok(Self(value))
+    }
+    /// Overrides.
+    pub fn set_value(&mut self, path: &str, value: Value) {
+        let (section, key) = path.split_once('.').expect("stub");
+        self.0[section][key] = value;
+    }
+    /// The recipe.
+    pub fn recipe(self) -> Result<Recipe> {
+        Recipe::from_value(&self.0)
+    }
+}
+
+impl Recipe {
+    /// From a value.
+    fn from_value(value: &Value) -> Result<Self> {
         let mut recipe = Self::default();
-        recipe.plan.epochs = value.pointer("/plan/epochs").and_then(serde_json::Value::as_u64);
-        if let Some(source) = value.pointer("/dataset/source").and_then(serde_json::Value::as_str) {
+        recipe.plan.seed = value.pointer("/plan/seed").and_then(Value::as_u64).unwrap_or(0);
+        recipe.plan.epochs = value.pointer("/plan/epochs").and_then(Value::as_u64);
+        if let Some(source) = value.pointer("/dataset/source").and_then(Value::as_str) {
             source.clone_into(&mut recipe.dataset.source);
         }
         recipe.vision.pixels = match value.pointer("/vision/pixels").and_then(|v| v.as_str()) {
