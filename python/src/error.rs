@@ -2,8 +2,8 @@
 //! classes are plain Python (`stoker.errors`), so that they can be read and pickled.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use stoker_engine::error::{Error, FetchErrorKind};
+use pyo3::types::{PyDict, PyList};
+use stoker_engine::error::{Error, FetchErrorKind, Problem};
 
 /// The exception to raise for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
@@ -27,11 +27,15 @@ fn fill<'a>(
     match error {
         Error::Recipe(problems) => {
             let class = errors.getattr("Problem")?;
-            let problems: Vec<_> = problems
-                .iter()
-                .map(|problem| class.call1((&problem.path, &problem.reason, &problem.hint)))
-                .collect::<PyResult<_>>()?;
-            fields.set_item("problems", problems)?;
+            let list = PyList::empty(fields.py());
+            for Problem { path, reason, hint } in problems {
+                let fields = PyDict::new(fields.py());
+                fields.set_item("path", path)?;
+                fields.set_item("reason", reason)?;
+                fields.set_item("hint", hint)?;
+                list.append(class.call((), Some(&fields))?)?;
+            }
+            fields.set_item("problems", list)?;
             Ok("RecipeError")
         }
         Error::Dataset(error) => {

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, final
 
 import numpy as np
-import torch
+import torch as pytorch
 from typing_extensions import CapsuleType
 
 from stoker.report import Report
@@ -177,16 +177,16 @@ class Batch(Mapping[str, Tensor]):
         (`(bits.astype("uint32") << 16).view("float32")` are their values).
         """
 
-    def torch(self) -> dict[str, torch.Tensor]:
+    def torch(self) -> dict[str, pytorch.Tensor]:
         """The tensors as torch tensors on the CPU, over the same memory."""
 
     def to(
         self,
-        device: torch.device | str | int,
+        device: pytorch.device | str | int,
         *,
         non_blocking: bool = False,
-        dtype: torch.dtype | None = None,
-    ) -> dict[str, torch.Tensor]:
+        dtype: pytorch.dtype | None = None,
+    ) -> dict[str, pytorch.Tensor]:
         """The tensors on a device, finished: ready for `model(**batch.to(device))`.
 
         `f32` and `bf16` pixels are moved. `u8` pixels are moved as bytes and finished on the

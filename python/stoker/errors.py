@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 
 class StokerError(Exception):
     """Base of all errors that stoker raises about data, stores, recipes and limits."""
 
-    def __init__(self, message: str, **fields: Any) -> None:
+    def __init__(self, message: str, **fields: object) -> None:
         super().__init__(message)
         self.__dict__.update(fields)
 
 
-class Problem(NamedTuple):
+class Problem(SimpleNamespace):
     """One thing that is wrong in a recipe."""
 
     path: str

@@ -6,7 +6,6 @@ For example `report.wait.ratio`, `report.rooms[0].busy_seconds`, `report.memory.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 
 class Report(SimpleNamespace):
@@ -33,7 +32,7 @@ class Report(SimpleNamespace):
     """Bad samples that were neutralised."""
     workers: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict:
         """All numbers as plain dicts and lists."""
         return vars(self)["_numbers"]
 
@@ -43,13 +42,13 @@ class Report(SimpleNamespace):
     __repr__ = __str__
 
 
-def read(words: str, numbers: dict[str, Any]) -> Report:
+def read(words: str, numbers: dict) -> Report:
     """Makes a report of the engine's words and numbers."""
     fields = {name: _attributes(value) for name, value in numbers.items()}
     return Report(**fields, _numbers=numbers, _words=words)
 
 
-def _attributes(value: Any) -> Any:
+def _attributes(value: object) -> object:
     if isinstance(value, dict):
         return SimpleNamespace(**{name: _attributes(item) for name, item in value.items()})
     return [_attributes(item) for item in value] if isinstance(value, list) else value

@@ -8,6 +8,7 @@ import torch
 
 if TYPE_CHECKING:
     from stoker import Batch
+    from stoker._native import Finish
 
 
 def to(
@@ -28,7 +29,7 @@ def to(
     return tensors
 
 
-def finish(pixels: torch.Tensor, constants: dict, dtype: torch.dtype) -> torch.Tensor:
+def finish(pixels: torch.Tensor, constants: Finish, dtype: torch.dtype) -> torch.Tensor:
     """Finishes `u8` pixels exactly as the engine writes `f32` ones.
 
     Args:
