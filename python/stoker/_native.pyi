@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, final
+from typing import Any, Literal, Self, TypedDict, final, type_check_only
 
 import numpy as np
 import torch as pytorch
@@ -13,6 +13,7 @@ from stoker.report import Report
 
 __version__: str
 
+@type_check_only
 class Finish(TypedDict):
     """What finishes `u8` pixels on a device; see `Batch.finish`."""
 
@@ -260,5 +261,5 @@ class Tensor:
     def nbytes(self) -> int:
         """Bytes."""
 
-def cli(argv: Sequence[str], /) -> int:
+def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""

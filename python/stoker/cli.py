@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from stoker import _native
@@ -14,6 +13,4 @@ def main() -> int:
         from stoker.demo import main as demo
 
         return demo(sys.argv[2:])
-    # The engine's command runs outside Python, where Python's own handler would not be heard.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.cli(["stoker", *sys.argv[1:]])
