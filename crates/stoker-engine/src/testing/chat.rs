@@ -9,8 +9,9 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
+use super::jpeg::encode_jpeg;
 use super::random::Random;
-use super::{encode_jpeg, photo, words};
+use super::{photo, words};
 
 /// The key of the JSONL.
 pub const CHAT_KEY: &str = "train.jsonl";

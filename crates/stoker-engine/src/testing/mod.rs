@@ -1,7 +1,7 @@
 //! Generators and doubles that the tests of all crates share, and the demo.
 
 mod chat;
-mod jpeg;
+pub mod jpeg;
 mod leaf;
 mod noise;
 mod photo;
@@ -10,5 +10,4 @@ mod random;
 mod words;
 
 pub use chat::{CHAT_KEY, ChatDataset};
-pub use jpeg::encode_jpeg;
 pub use photo::photo;
