@@ -16,6 +16,7 @@ use crate::error::{DatasetError, Error, Result};
 use crate::fetch::ObjectInfo;
 use crate::sample::Location;
 
+const BUFFER: usize = 256 << 10;
 const NO_SPACE: &str = "free some space, or set dataset.index-dir to a folder with more of it";
 const NO_PLACE: &str = "set dataset.index-dir to a folder that can be written";
 const CUT_OFF: &str = "the file is cut off or damaged: copy it again, or compress it again";
@@ -92,38 +93,27 @@ impl Writer {
 
     /// Reads the text to its end and writes records, and lines if the source is compressed.
     fn fill(&mut self, mut text: Text<'_>, max_line: u64, uri: &str) -> Result<Totals> {
-        let records_path = self.records.path.clone();
-        let written = |error: io::Error| unwritable(&records_path, &error);
+        let path = self.records.path.clone();
+        let written = |error: io::Error| unwritable(&path, &error);
         if text.packing != Packing::Plain {
             self.lines = Some(Temporary::create(&self.folder).map_err(written)?);
         }
-        let mut records = BufWriter::with_capacity(256 << 10, &self.records.file);
-        records.write_all(&[0; HEADER]).map_err(written)?;
         let mut lines = self.lines.as_ref().map(|lines| Lines::new(&lines.file));
-        let mut hash = Xxh3::new();
-        let mut rows = 0;
+        let mut records = Records::new(&self.records.file).map_err(written)?;
         let mut visit = |event: Event<'_>| match event {
             Event::Bytes(bytes) => lines.as_mut().map_or(Ok(()), |lines| lines.write(bytes)),
             Event::Row { offset, length, line } => {
                 let offset = lines.as_mut().map_or(Ok(offset), Lines::end)?;
-                let length = u32::try_from(length).unwrap_or(u32::MAX);
-                let skipped = u32::try_from(line - rows).map_err(|_| {
-                    io::Error::other("the source has over 4,294,967,295 blank lines")
-                })?;
-                rows += 1;
-                let record = Row { offset, length, skipped }.to_bytes();
-                hash.update(&record);
-                records.write_all(&record)
+                records.write(offset, length, line)
             }
         };
         let totals = scan(&mut text.reader, text.offset, max_line, &mut visit);
         let totals = totals.map_err(|stop| match stop {
             Stop::Read { error, line } => unreadable(uri, text.packing, line, error),
-            Stop::Write(error) => unwritable(&records_path, &error),
+            Stop::Write(error) => written(error),
         })?;
-        records.flush().map_err(written)?;
+        self.records_hash = records.finish().map_err(written)?;
         lines.map_or(Ok(()), |mut lines| lines.file.flush()).map_err(written)?;
-        self.records_hash = hash.digest();
         Ok(totals)
     }
 
@@ -145,6 +135,37 @@ impl Writer {
     }
 }
 
+/// One record per row, behind the place of the header.
+struct Records<'a> {
+    file: BufWriter<&'a File>,
+    rows: u64,
+    hash: Xxh3,
+}
+
+impl<'a> Records<'a> {
+    fn new(file: &'a File) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        file.write_all(&[0; HEADER])?;
+        Ok(Self { file, rows: 0, hash: Xxh3::new() })
+    }
+
+    fn write(&mut self, offset: u64, length: u64, line: u64) -> io::Result<()> {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let skipped = u32::try_from(line - self.rows)
+            .map_err(|_| io::Error::other("the source has more than 4 billion blank lines"))?;
+        let record = Row { offset, length, skipped }.to_bytes();
+        self.rows += 1;
+        self.hash.update(&record);
+        self.file.write_all(&record)
+    }
+
+    /// The hash of all records, when they are written.
+    fn finish(mut self) -> io::Result<u64> {
+        self.file.flush()?;
+        Ok(self.hash.digest())
+    }
+}
+
 /// The lines of a compressed source, one after the other.
 struct Lines<'a> {
     file: BufWriter<&'a File>,
@@ -154,7 +175,7 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn new(file: &'a File) -> Self {
-        Self { file: BufWriter::with_capacity(256 << 10, file), begin: 0, end: 0 }
+        Self { file: BufWriter::with_capacity(BUFFER, file), begin: 0, end: 0 }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

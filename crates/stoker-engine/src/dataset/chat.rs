@@ -5,7 +5,7 @@
 //!
 //! The keys may be mixed (`messages` with `from`, `conversations` with `role`). The images of the
 //! whole sample, `image` or `images`, are taken in order by placeholders and by image parts without
-//! a reference of their own; [`content`](super::content) has the rules. JSON is read as Python reads
+//! a reference of their own; `content` has the rules. JSON is read as Python reads
 //! it, but for NaN and Infinity: of two equal keys the last one counts.
 
 use serde_json::{Map, Value};

@@ -1,11 +1,11 @@
 //! Which samples exist, where they lie and what they mean: a JSONL of chats (`chat-jsonl`).
 //!
 //! The source is read once, from front to back, and an index is left in a file beside it
-//! ([`sidecar`]): row → offset, length and line number. Opening it again costs one check of that
+//! (`sidecar`): row → offset, length and line number. Opening it again costs one check of that
 //! file, and a row costs one read of 16 bytes from it, so that ten million rows take no memory. A
 //! compressed source can't be read at random, so the same pass leaves its lines in a second file.
 //!
-//! A line becomes a [`Sample`] in [`chat`]; its image references become addresses in [`media`],
+//! A line becomes a [`Sample`] in `chat`; its image references become addresses in `media`,
 //! which is also where data are kept from naming what they must not (local files of the machine,
 //! private hosts). What is wrong with the source as a whole is an [`Error`]; what is wrong with one
 //! line is a [`Flaw`].

@@ -209,7 +209,10 @@ pub(super) fn places(source: &Location, index_dir: Option<&str>) -> Result<Vec<P
     let uri = source.to_string();
     let hashed = |folder| Place { folder, stem: format!("{:016x}", xxh3_64(uri.as_bytes())) };
     if let Some(folder) = index_dir {
-        return Ok(vec![hashed(PathBuf::from(folder))]);
+        let folder = std::path::absolute(folder).map_err(|error| {
+            failure(folder, format!("dataset.index-dir has no absolute path: {error}"), None)
+        })?;
+        return Ok(vec![hashed(folder)]);
     }
     let path = Path::new(&source.key);
     let beside = match (source.scheme, path.parent(), path.file_name()) {

@@ -33,7 +33,7 @@ fn meaning(line: &Value) -> String {
     short(&sample)
 }
 
-fn user(content: Value) -> Value {
+fn user(content: &Value) -> Value {
     json!({"messages": [{"role": "user", "content": content}]})
 }
 
@@ -60,7 +60,7 @@ fn image_parts_of_all_spellings_mean_the_same() {
         json!({"image_url": {"url": "a.jpg"}}),
     ] {
         let line =
-            user(json!([{"text": "see"}, part, {"type": "text", "text": "?", "image": null}]));
+            user(&json!([{"text": "see"}, part, {"type": "text", "text": "?", "image": null}]));
         assert_eq!(meaning(&line), "user: see|[a.jpg]|?", "{part}");
     }
     for part in [
@@ -70,7 +70,7 @@ fn image_parts_of_all_spellings_mean_the_same() {
         json!({"type": "image_url", "image_url": {"url": "DATA:image/jpeg;base64,Ynl0\nZXM="}}),
         json!({"type": "image", "image": "data:;base64,Ynl0ZXM="}),
     ] {
-        assert_eq!(meaning(&user(json!([part]))), "user: [bytes]", "{part}");
+        assert_eq!(meaning(&user(&json!([part]))), "user: [bytes]", "{part}");
     }
 }
 
@@ -118,9 +118,9 @@ fn llava_data_keep_their_text_to_the_letter() {
 
 #[test]
 fn placeholders_are_text_where_no_image_can_be_meant() {
-    assert_eq!(meaning(&user(json!("write <image> here"))), "user= write <image> here");
+    assert_eq!(meaning(&user(&json!("write <image> here"))), "user= write <image> here");
     let part = json!([{"type": "text", "text": "<image>"}, {"type": "image", "image": "a.jpg"}]);
-    assert_eq!(meaning(&user(part)), "user: <image>|[a.jpg]");
+    assert_eq!(meaning(&user(&part)), "user: <image>|[a.jpg]");
 }
 
 #[test]
@@ -246,6 +246,6 @@ fn marks_for_training_are_read_in_all_spellings() {
 
 #[test]
 fn the_sample_keeps_its_address() {
-    let sample = parse(user(json!("x")).to_string()).unwrap();
+    let sample = parse(user(&json!("x")).to_string()).unwrap();
     assert_eq!((sample.id.row, sample.origin.as_str()), (6, "s3://bucket/data/train.jsonl:7"));
 }

@@ -73,7 +73,7 @@ fn a_source_without_samples_is_refused() {
 
 #[test]
 fn compressed_data_that_end_early_say_in_which_line() {
-    let text: String = (0..2000).map(|row| format!("{{\"row\": {row}}}\n")).collect();
+    let text = super::numbered(2000);
     let (first, second) = text.split_at(text.find("{\"row\": 1000}").unwrap());
     for (name, pack) in [("gzip", gzip as fn(&[u8]) -> Vec<u8>), ("zstd", zstd)] {
         let (first, second) = (pack(first.as_bytes()), pack(second.as_bytes()));
@@ -92,7 +92,7 @@ fn compressed_data_that_end_early_say_in_which_line() {
 
 #[test]
 fn compressed_data_that_are_damaged_are_refused() {
-    let text: String = (0..2000).map(|row| format!("{{\"row\": {row}}}\n")).collect();
+    let text = super::numbered(2000);
     let mut flipped = gzip(text.as_bytes());
     let end = flipped.len() - 6;
     flipped[end] ^= 1;

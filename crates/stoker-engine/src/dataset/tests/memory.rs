@@ -25,8 +25,8 @@ impl Read for Rows {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.rest.position() as usize == self.rest.get_ref().len() {
             let rows = self.rows.by_ref().take(4096);
-            let text: String = rows.map(|row| format!("{{\"row\": \"{row:052}\"}}\n")).collect();
-            self.rest = io::Cursor::new(text.into_bytes());
+            let rows = rows.flat_map(|row| format!("{{\"row\": \"{row:052}\"}}\n").into_bytes());
+            self.rest = io::Cursor::new(rows.collect());
         }
         self.rest.read(buffer)
     }
@@ -89,8 +89,8 @@ fn ten_million_rows() {
 #[test]
 fn indexing_and_reading_two_million_rows_takes_less_than_8_mib() {
     let name = "dataset::tests::memory::two_million_rows";
-    let test = std::env::current_exe().unwrap();
-    let output = Command::new(test).args(["--ignored", "--exact", name]).output().unwrap();
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).args(["--ignored", "--exact", name]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("1 passed"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
 }

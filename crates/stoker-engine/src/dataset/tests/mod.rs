@@ -125,6 +125,12 @@ pub(super) fn naive_rows(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
     lines.filter(|(_, line)| !line.is_empty()).collect()
 }
 
+/// That many rows.
+pub(super) fn numbered(rows: u32) -> String {
+    let rows: Vec<String> = (0..rows).map(|row| format!("{{\"row\": {row}}}\n")).collect();
+    rows.concat()
+}
+
 pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();

@@ -108,7 +108,7 @@ fn a_new_version_of_a_compressed_source_leaves_the_lines_of_a_running_job() {
 #[test]
 fn builders_at_the_same_time_do_each_other_no_harm() {
     let folder = tempfile::tempdir().unwrap();
-    let text = (0..5000).fold(String::new(), |text, row| format!("{text}{{\"row\": {row}}}\n"));
+    let text = super::numbered(5000);
     let packed = gzip(text.as_bytes());
     let (config, expected) = (config(&folder), naive_rows(text.as_bytes()));
     std::thread::scope(|scope| {
@@ -153,6 +153,8 @@ fn the_index_lies_in_the_given_folder_or_beside_the_source_or_in_the_cache() {
         assert_eq!(given.len(), 1);
         assert!(given[0].starts_with("/indexes/"), "{given:?}");
     }
+    let current = std::env::current_dir().unwrap().display().to_string();
+    assert!(index(super::URI, Some("here"))[0].starts_with(&format!("{current}/here/")));
     assert_ne!(index("s3://a/x", None), index("s3://b/x", None));
 }
 
