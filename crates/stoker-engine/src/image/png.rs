@@ -49,7 +49,8 @@ fn walk(bytes: &[u8]) -> Result<Option<&[u8]>, Flaw> {
     while let (Some(length), Some(kind)) = (be32(bytes, at), take(bytes, at + 4)) {
         let data = bytes.get(at + 8..at + 8 + length as usize);
         match &kind {
-            b"IDAT" if data.is_none() => return Err(truncated()),
+            // One that is announced and not even begun may be too many: the decoder will tell.
+            b"IDAT" if data.is_none() && bytes.len() > at + 8 => return Err(truncated()),
             b"IDAT" => pixels = true,
             b"eXIf" if exif.is_none() => exif = data,
             b"IEND" => break,
