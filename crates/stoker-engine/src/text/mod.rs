@@ -20,6 +20,7 @@ mod template;
 mod tokenizer;
 mod turns;
 
+use std::convert::Infallible;
 use std::path::Path;
 
 use minijinja::value::Value;
@@ -245,10 +246,12 @@ fn variables(sources: &Sources, config: &recipe::Text) -> Vec<(String, Value)> {
     let tokens = names
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), Value::from(sources.named_token(name)?))));
-    let options = config.template_options.iter();
-    tokens
-        .chain(options.map(|(name, value)| (name.clone(), Value::from_serialize(value))))
-        .collect()
+    let plain = |text: &str| Ok::<_, Infallible>(Value::from(text));
+    let options = config.template_options.iter().map(|(name, option)| {
+        let Ok(value) = python::value(option, &plain);
+        (name.clone(), value)
+    });
+    tokens.chain(options).collect()
 }
 
 /// The numbers of the images, in the order of their mention.

@@ -6,18 +6,37 @@
 //! one. Templates that ask whether it is defined fall back on a fixed date; others can be given one
 //! in the recipe's `text.template-options`.
 
-use std::io;
-
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
-use serde::Serialize;
-use serde_json::ser::{Formatter, Serializer};
+use serde_json::Value as Json;
+
+/// A value of JSON as templates see it; `text` is applied to each string in it.
+pub(super) fn value<E>(json: &Json, text: &impl Fn(&str) -> Result<Value, E>) -> Result<Value, E> {
+    Ok(match json {
+        Json::Null => Value::from(()),
+        Json::Bool(truth) => Value::from(*truth),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(integer), _) => Value::from(integer),
+            (None, Some(integer)) => Value::from(integer),
+            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(string) => text(string)?,
+        Json::Array(items) => {
+            Value::from(items.iter().map(|item| value(item, text)).collect::<Result<Vec<_>, _>>()?)
+        }
+        Json::Object(fields) => {
+            let pairs = fields.iter().map(|(name, field)| Ok((text(name)?, value(field, text)?)));
+            Value::from_pairs(pairs.collect::<Result<Vec<_>, E>>()?)
+        }
+    })
+}
 
 /// The environment of transformers' `apply_chat_template`.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the delimiters are the usual ones"));
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.set_formatter(|out, state, value| match scalar(value) {
@@ -49,11 +68,44 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson can't escape to ASCII here"));
     }
     options.assert_all_used()?;
-    let mut bytes = Vec::new();
-    value
-        .serialize(&mut Serializer::with_formatter(&mut bytes, JsonDumps))
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
-    Ok(Value::from(String::from_utf8(bytes).expect("serde_json writes UTF-8")))
+    let mut text = String::new();
+    dump(value, &mut text)?;
+    Ok(Value::from(text))
+}
+
+fn dump(value: &Value, out: &mut String) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::None | ValueKind::Undefined => out.push_str("null"),
+        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
+        ValueKind::Number => {
+            out.push_str(&scalar(value).unwrap_or_else(|| value.to_string()));
+        }
+        ValueKind::String => quote(value.as_str().unwrap_or_default(), out),
+        ValueKind::Map => {
+            out.push('{');
+            for (index, key) in value.try_iter()?.enumerate() {
+                out.push_str(if index == 0 { "" } else { ", " });
+                quote(&key.to_string(), out);
+                out.push_str(": ");
+                dump(&value.get_item(&key)?, out)?;
+            }
+            out.push('}');
+        }
+        _ => {
+            out.push('[');
+            for (index, item) in value.try_iter()?.enumerate() {
+                out.push_str(if index == 0 { "" } else { ", " });
+                dump(&item, out)?;
+            }
+            out.push(']');
+        }
+    }
+    Ok(())
+}
+
+/// JSON and Python escape the same characters of a string alike.
+fn quote(text: &str, out: &mut String) {
+    out.push_str(&serde_json::Value::from(text).to_string());
 }
 
 /// `repr(value)`: as Rust's `{:?}`, but for the sign and the two digits of the exponent.
@@ -64,48 +116,14 @@ fn float(value: f64) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// The layout of `json.dumps`.
-struct JsonDumps;
-
-impl JsonDumps {
-    fn comma<W: ?Sized + io::Write>(writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-}
-
-impl Formatter for JsonDumps {
-    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        writer.write_all(float(value).as_bytes())
-    }
-
-    fn begin_array_value<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        Self::comma(writer, first)
-    }
-
-    fn begin_object_key<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        Self::comma(writer, first)
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b": ")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn render(template: &str, json: &str) -> String {
-        let value: serde_json::Value = serde_json::from_str(json).unwrap();
-        let context = Value::from_pairs([("x", Value::from_serialize(value))]);
+        let json: Json = serde_json::from_str(json).unwrap();
+        let x = value(&json, &|text| Ok::<_, Error>(Value::from(text))).unwrap();
+        let context = Value::from_pairs([("x", x)]);
         environment().render_str(template, context).unwrap()
     }
 

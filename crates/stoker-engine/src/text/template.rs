@@ -7,7 +7,6 @@
 
 use minijinja::value::Value;
 use minijinja::{Environment, Error as JinjaError};
-use serde_json::Map;
 
 use super::python;
 use super::specials::{GENERATION_END, GENERATION_START, Specials};
@@ -110,20 +109,7 @@ fn part(part: &Part, specials: &Specials) -> Result<Value, Flaw> {
 }
 
 fn json(value: &serde_json::Value, specials: &Specials) -> Result<Value, Flaw> {
-    Ok(match value {
-        serde_json::Value::String(text) => Value::from(specials.guard(text)?),
-        serde_json::Value::Array(items) => Value::from(
-            items.iter().map(|item| json(item, specials)).collect::<Result<Vec<_>, _>>()?,
-        ),
-        serde_json::Value::Object(fields) => object(fields, specials)?,
-        other => Value::from_serialize(other),
-    })
-}
-
-fn object(fields: &Map<String, serde_json::Value>, specials: &Specials) -> Result<Value, Flaw> {
-    let pairs =
-        fields.iter().map(|(name, value)| Ok((specials.guard(name)?, json(value, specials)?)));
-    Ok(Value::from_pairs(pairs.collect::<Result<Vec<_>, Flaw>>()?))
+    python::value(value, &|text| specials.guard(text).map(Value::from))
 }
 
 /// Rewrites `{% generation %}…{% endgeneration %}` as a filter block, which Jinja trims alike, and
