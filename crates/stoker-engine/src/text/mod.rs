@@ -43,6 +43,7 @@ pub struct Encoder {
     tokenizer: Tokenizer,
     template: Template,
     config: recipe::Text,
+    identity: String,
 }
 
 impl Encoder {
@@ -56,7 +57,8 @@ impl Encoder {
         };
         let template = Template::compile(&sources.template, variables(&sources, config))
             .map_err(|error| refused(template::chain(&error)))?;
-        let encoder = Self { tokenizer, template, config: config.clone() };
+        let identity = identity(&tokenizer, &sources.template, config);
+        let encoder = Self { tokenizer, template, config: config.clone(), identity };
         encoder.try_template().map_err(refused)?;
         Ok(encoder)
     }
@@ -97,6 +99,11 @@ impl Encoder {
                 .hint("it needs an assistant turn, or another `text.train-on`"));
         }
         Ok(text)
+    }
+
+    /// Everything that decides what `encode` gives, and nothing else: not where the files lie.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// The id that `input_ids` are padded with.
@@ -269,4 +276,14 @@ fn images(turns: &[Turn]) -> impl Iterator<Item = usize> {
 fn too_long(tokens: usize, max_tokens: usize) -> Flaw {
     let reason = format!("it has {tokens} tokens, and `text.max-tokens` is {max_tokens}");
     Flaw::new(Room::Text, "too-long", reason).hint("raise it, or set `text.on-too-long`")
+}
+
+fn identity(tokenizer: &Tokenizer, template: &str, config: &recipe::Text) -> String {
+    let recipe::Text { template_options, train_on, train_newline, .. } = config;
+    let recipe::Text { max_tokens, on_too_long, .. } = config;
+    let Tokenizer { hash, ids, .. } = tokenizer;
+    format!(
+        "{hash:016x} {ids:?} {template:?} {template_options:?} {train_on:?} {train_newline} \
+         {max_tokens:?} {on_too_long:?}"
+    )
 }
