@@ -2,7 +2,6 @@
 //!
 //! Reads and listings wait as the profile says; writes don't, so that a store is filled quickly.
 
-use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::dto::{
     Bucket, CommonPrefix, CreateBucketInput, CreateBucketOutput, DeleteObjectInput,
-    DeleteObjectOutput, ETag, ETagCondition, EncodingType, GetObjectInput, GetObjectOutput,
-    HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListBucketsInput,
-    ListBucketsOutput, ListObjectsV2Input, ListObjectsV2Output, PutObjectInput, PutObjectOutput,
-    StreamingBlob,
+    DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
+    ETagCondition, EncodingType, GetObjectInput, GetObjectOutput, HeadBucketInput,
+    HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, PutObjectInput, PutObjectOutput, StreamingBlob,
 };
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
@@ -220,6 +219,21 @@ impl S3 for Store {
         self.backend.delete(&input.bucket, &input.key).map_err(internal)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let input = request.input;
+        self.bucket(&input.bucket)?;
+        let mut deleted = Vec::new();
+        for object in input.delete.objects {
+            self.backend.delete(&input.bucket, &object.key).map_err(internal)?;
+            deleted.push(DeletedObject { key: Some(object.key), ..Default::default() });
+        }
+        let deleted = Some(deleted);
+        Ok(S3Response::new(DeleteObjectsOutput { deleted, ..Default::default() }))
+    }
 }
 
 fn internal(error: io::Error) -> S3Error {
@@ -272,7 +286,7 @@ fn listed(input: ListObjectsV2Input, max_keys: i32, page: Page<Meta>) -> ListObj
     let as_url =
         input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
     let text = |text: String| {
-        if as_url { Cow::from(utf8_percent_encode(&text, &URL)).into_owned() } else { text }
+        if as_url { utf8_percent_encode(&text, &URL).to_string() } else { text }
     };
     let contents = page.objects.into_iter().map(|(key, meta)| s3s::dto::Object {
         key: Some(text(key)),
