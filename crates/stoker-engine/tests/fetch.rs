@@ -1,5 +1,7 @@
 //! The fetch room against a real S3 server, and against servers that misbehave.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::fmt::Write as _;
 use std::future::ready;
 use std::io::{Read, Write};
@@ -267,6 +269,34 @@ fn memory_that_is_refused_ends_the_read_with_that_error() {
     });
     assert_eq!(run(read).unwrap(), pattern(10));
     assert_eq!(sizes.into_inner(), 10);
+}
+
+#[test]
+fn an_answer_of_untold_size_is_taken_up_to_a_limit_and_asks_for_memory_once() {
+    let endpoint = raw(|_, head, stream| {
+        let length = if head.contains("/large") { Fetcher::UNTOLD as usize + 1 } else { 1000 };
+        // A client that has had enough hangs up.
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+        drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&pattern(length))));
+    });
+    let (fetcher, metrics) = fetcher(&settings(endpoint));
+    let asked = AtomicUsize::new(0);
+    let admit = |size| {
+        assert_eq!(size, Fetcher::UNTOLD);
+        asked.fetch_add(1, Ordering::Relaxed);
+        let mut late = true;
+        std::future::poll_fn(move |context| {
+            if std::mem::take(&mut late) {
+                context.waker().wake_by_ref();
+                return std::task::Poll::Pending;
+            }
+            std::task::Poll::Ready(Ok(()))
+        })
+    };
+    assert_eq!(run(fetcher.read(&whole("small"), admit)).unwrap(), pattern(1000));
+    assert_eq!((asked.into_inner(), metrics.fetch.requests.get()), (1, 2));
+    let error = fetch_error(fetcher.read_blocking(&whole("large")));
+    assert_eq!((error.kind, error.attempts), (FetchErrorKind::TooLarge, 1), "{error}");
 }
 
 #[test]

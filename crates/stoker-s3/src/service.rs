@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::SimpleAuth;
+use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
     Bucket, CommonPrefix, CreateBucketInput, CreateBucketOutput, DeleteObjectInput,
     DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
@@ -41,6 +41,19 @@ pub(crate) struct Store {
     pub(crate) counters: Arc<Counters>,
 }
 
+/// The one key pair.
+struct Keys(Credentials);
+
+#[async_trait::async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        if access_key == self.0.access_key_id {
+            return Ok(self.0.secret_access_key.as_str().into());
+        }
+        Err(s3_error!(InvalidAccessKeyId))
+    }
+}
+
 /// Who may come in: whoever signs with the one key pair, and others if they are allowed.
 struct Door {
     unsigned: bool,
@@ -59,8 +72,7 @@ impl S3Access for Door {
 impl Store {
     pub(crate) fn serve(self, credentials: &Credentials, unsigned: bool) -> S3Service {
         let mut builder = S3ServiceBuilder::new(self);
-        let Credentials { access_key_id, secret_access_key } = credentials;
-        builder.set_auth(SimpleAuth::from_single(access_key_id, secret_access_key.as_str()));
+        builder.set_auth(Keys(credentials.clone()));
         builder.set_access(Door { unsigned });
         builder.build()
     }
