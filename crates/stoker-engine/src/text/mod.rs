@@ -79,6 +79,9 @@ impl Encoder {
             let reason = "the images are not mentioned once each, in their order";
             return Err(Flaw::new(Room::Text, "image-count", reason));
         }
+        if !turns::learned_turns(&conversation.turns, self.config.train_on).contains(&true) {
+            return Err(nothing_to_learn());
+        }
         let mut text = encode(conversation)?;
         if let Some(max_tokens) = self.config.max_tokens.map(|max| max as usize)
             && text.tokens.len() > max_tokens
@@ -93,12 +96,7 @@ impl Encoder {
                 }
             };
         }
-        if !text.trained.contains(&true) {
-            let reason = "no token of it is learned";
-            return Err(Flaw::new(Room::Text, "nothing-to-learn", reason)
-                .hint("it needs an assistant turn, or another `text.train-on`"));
-        }
-        Ok(text)
+        if text.trained.contains(&true) { Ok(text) } else { Err(nothing_to_learn()) }
     }
 
     /// Everything that decides what `encode` gives, and nothing else: not where the files lie.
@@ -271,6 +269,11 @@ fn images(turns: &[Turn]) -> impl Iterator<Item = usize> {
         Part::Image(number) => Some(*number),
         Part::Text(_) => None,
     })
+}
+
+fn nothing_to_learn() -> Flaw {
+    Flaw::new(Room::Text, "nothing-to-learn", "no token of it is learned")
+        .hint("it needs an assistant turn, or another `text.train-on`")
 }
 
 fn too_long(tokens: usize, max_tokens: usize) -> Flaw {
