@@ -1,0 +1,126 @@
+//! What `stoker demo` needs of the other crates: the S3 server and the made-up data set.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use stoker_engine::testing::{CHAT_KEY, ChatDataset};
+use stoker_s3::{Backend, Config, Credentials, Server};
+
+/// Sizes of the demo's images, in pixels: what the web and telephones give.
+const PIXELS: std::ops::RangeInclusive<usize> = 200_000..=2_000_000;
+
+/// Adds the classes to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<S3Server>()?;
+    module.add_class::<DemoDataset>()
+}
+
+/// An S3 server over objects in memory, on a free port of this machine.
+#[pyclass(frozen, module = "stoker._native")]
+pub(crate) struct S3Server {
+    server: Mutex<Option<Server>>,
+    #[pyo3(get)]
+    endpoint: String,
+    #[pyo3(get)]
+    access_key_id: String,
+    #[pyo3(get)]
+    secret_access_key: String,
+}
+
+#[pymethods]
+impl S3Server {
+    #[new]
+    #[pyo3(signature = (*, profile="standard", seed=0))]
+    fn new(profile: &str, seed: u64) -> PyResult<Self> {
+        let Credentials { access_key_id, secret_access_key } = Credentials::default();
+        let profile = profile.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+        let config = Config { profile, seed, ..Config::default() };
+        let server = Server::start(&config, Backend::memory()).map_err(refused)?;
+        let endpoint = server.endpoint();
+        Ok(Self { server: Mutex::new(Some(server)), endpoint, access_key_id, secret_access_key })
+    }
+
+    /// Stores an object; its bucket is made if it is new.
+    fn put(&self, py: Python<'_>, bucket: &str, key: &str, content: Vec<u8>) -> PyResult<()> {
+        py.detach(|| self.with(|server| server.put(bucket, key, content).map_err(refused)))
+    }
+
+    /// Requests answered, bytes of objects sent and most reads at the same time, so far.
+    fn stats(&self) -> PyResult<(u64, u64, u64)> {
+        self.with(|server| {
+            let stats = server.stats();
+            Ok((stats.requests, stats.bytes, stats.peak_in_flight))
+        })
+    }
+
+    /// Stops it at once.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.server.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+}
+
+impl S3Server {
+    fn with<T>(&self, act: impl FnOnce(&Server) -> PyResult<T>) -> PyResult<T> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        act(server.as_ref().ok_or_else(|| PyValueError::new_err("the server was closed"))?)
+    }
+}
+
+fn refused(error: stoker_s3::Error) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}
+
+/// The made-up data set: a JSONL of chat samples, then their images.
+#[pyclass(frozen, module = "stoker._native")]
+pub(crate) struct DemoDataset(ChatDataset);
+
+#[pymethods]
+impl DemoDataset {
+    #[new]
+    #[pyo3(signature = (*, seed, samples))]
+    fn new(seed: u64, samples: usize) -> Self {
+        Self(ChatDataset::new(seed, samples, PIXELS))
+    }
+
+    /// Key of the JSONL.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "an attribute of instances, to Python")]
+    fn key(&self) -> &'static str {
+        CHAT_KEY
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Key and bytes of an object; the JSONL is number 0.
+    fn object<'py>(
+        &self,
+        py: Python<'py>,
+        number: usize,
+    ) -> PyResult<(String, Bound<'py, PyBytes>)> {
+        self.check(number)?;
+        let (key, content) = py.detach(|| self.0.object(number));
+        Ok((key, PyBytes::new(py, &content)))
+    }
+
+    /// Pixels of an object; 0 for the JSONL.
+    fn pixels(&self, number: usize) -> PyResult<usize> {
+        self.check(number)?;
+        Ok(number.checked_sub(1).map_or(0, |image| {
+            let (width, height) = self.0.size(image);
+            width * height
+        }))
+    }
+}
+
+impl DemoDataset {
+    fn check(&self, number: usize) -> PyResult<()> {
+        if number < self.0.len() {
+            return Ok(());
+        }
+        Err(PyIndexError::new_err(format!("there are {} objects", self.0.len())))
+    }
+}
