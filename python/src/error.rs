@@ -90,6 +90,7 @@ fn kind(kind: FetchErrorKind) -> &'static str {
         FetchErrorKind::Unconfigured => "unconfigured",
         FetchErrorKind::Forbidden => "forbidden",
         FetchErrorKind::TooLarge => "too-large",
+        FetchErrorKind::Changed => "changed",
         FetchErrorKind::Transient => "transient",
     }
 }

@@ -14,7 +14,7 @@ use super::sidecar::{HEADER, Header, Index, Key, Place, Row};
 use super::{Store, failure, public_uri};
 use crate::error::{DatasetError, Error, Result};
 use crate::fetch::ObjectInfo;
-use crate::sample::Location;
+use crate::sample::{Location, Scheme};
 
 const BUFFER: usize = 256 << 10;
 const NO_SPACE: &str = "free some space, or set dataset.index-dir to a folder with more of it";
@@ -29,7 +29,17 @@ pub(super) struct Source {
     pub(super) max_line: u64,
 }
 
+/// Remote sources up to this size have their lines kept: a few gigabytes of disk for one request
+/// less a sample. Larger ones are mostly images in base64.
+const KEPT_LINES: u64 = 4 << 30;
+
 impl Source {
+    /// Whether the lines are written to a file of their own.
+    fn keeps_lines(&self, packing: Packing) -> bool {
+        let remote = self.location.scheme != Scheme::File;
+        packing != Packing::Plain || (remote && self.info.size <= KEPT_LINES)
+    }
+
     pub(super) fn key(&self) -> Key {
         Key::new(&self.location, &self.info, self.max_line)
     }
@@ -51,6 +61,9 @@ pub(super) fn build<'a>(
         Refusal::Mistake(Mistake { reason, hint }) => failure(&uri, reason, Some(hint)),
         Refusal::Unreadable(packing, error) => unreadable(&uri, packing, 0, error),
     })?;
+    if source.keeps_lines(text.packing) {
+        writer.keep_lines()?;
+    }
     let totals = writer.fill(text, *max_line, &uri)?;
     if read.get() != info.size || store.stat(location)? != *info {
         let reason = "the source changed while it was read";
@@ -91,13 +104,16 @@ impl Writer {
         Err(last.expect("there is at least one place"))
     }
 
-    /// Reads the text to its end and writes records, and lines if the source is compressed.
+    fn keep_lines(&mut self) -> Result<()> {
+        let lines = Temporary::create(&self.folder);
+        self.lines = Some(lines.map_err(|error| unwritable(&self.records.path, &error))?);
+        Ok(())
+    }
+
+    /// Reads the text to its end and writes records, and lines where they are kept.
     fn fill(&mut self, mut text: Text<'_>, max_line: u64, uri: &str) -> Result<Totals> {
         let path = self.records.path.clone();
         let written = |error: io::Error| unwritable(&path, &error);
-        if text.packing != Packing::Plain {
-            self.lines = Some(Temporary::create(&self.folder).map_err(written)?);
-        }
         let mut lines = self.lines.as_ref().map(|lines| Lines::new(&lines.file));
         let mut records = Records::new(&self.records.file).map_err(written)?;
         let mut visit = |event: Event<'_>| match event {

@@ -3,7 +3,8 @@
 //! The source is read once, from front to back, and an index is left in a file beside it
 //! (`sidecar`): row → offset, length and line number. Opening it again costs one check of that
 //! file, and a row costs one read of 16 bytes from it, so that ten million rows take no memory. A
-//! compressed source can't be read at random, so the same pass leaves its lines in a second file.
+//! compressed source can't be read at random, and reading rows of a remote one would cost a request
+//! each, so the same pass leaves their lines in a second file.
 //!
 //! A line becomes a [`Sample`] in `chat`; its image references become addresses in `media`,
 //! which is also where data are kept from naming what they must not (local files of the machine,
@@ -23,6 +24,7 @@ mod sidecar;
 mod tests;
 
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{DatasetError, Error, Flaw, Problem, Result};
@@ -42,6 +44,7 @@ pub struct Dataset {
     /// What rows are read from: the source, or the lines that were taken out of a compressed one.
     lines: Arc<Location>,
     index: Index,
+    index_path: PathBuf,
     max_line: u64,
     media: Media,
 }
@@ -77,12 +80,18 @@ impl Dataset {
             Some(path) => Arc::new(Location::of_file(&path)),
             None => Arc::clone(&source.location),
         };
-        Ok(Self { uri: public_uri(&source.location), lines, index, max_line, media })
+        let (uri, index_path) = (public_uri(&source.location), place.index());
+        Ok(Self { uri, lines, index, index_path, max_line, media })
     }
 
     /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.index.rows()
+    }
+
+    /// The file that the index is in.
+    pub fn index_path(&self) -> &Path {
+        &self.index_path
     }
 
     /// Identity of the data: a hash of all rows. It changes when a row does, and not when the
