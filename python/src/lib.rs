@@ -1,1 +1,36 @@
-//! stub
+//! The Python door: translation only, no logic that the engine could hold.
+//!
+//! [`loader`] waits for the engine with the GIL released and hears signals; [`batch`] shows a batch
+//! as a mapping of tensors; [`dlpack`] lets them leave without a copy; [`home`] keeps a forked child
+//! from touching threads that it does not have; [`error`] maps the engine's errors to Python's.
+
+mod batch;
+mod dlpack;
+mod error;
+mod home;
+mod json;
+mod loader;
+
+use pyo3::prelude::*;
+
+/// The compiled half of the package `stoker`.
+#[pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::batch::{Batch, Tensor};
+    #[pymodule_export]
+    use crate::loader::Loader;
+
+    /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.
+    #[pyfunction]
+    fn cli(py: Python<'_>, argv: Vec<String>) -> u8 {
+        py.detach(|| stoker_cli::main(argv))
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

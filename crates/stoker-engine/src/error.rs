@@ -92,6 +92,8 @@ pub enum FetchErrorKind {
     Forbidden,
     /// The object is larger than a stated limit.
     TooLarge,
+    /// The object is not the one that was opened or indexed: its size or version differs.
+    Changed,
     /// Time-outs, resets, 5xx and short bodies, after all retries.
     Transient,
 }

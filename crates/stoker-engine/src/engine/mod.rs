@@ -1,1 +1,21 @@
-//! stub
+//! Where the rooms meet. [`reference`] is the engine as a plain loop, the specification; `flow` is
+//! the engine that keeps ahead of a trainer. Both call the same steps (`rooms`) and make the same
+//! bytes.
+
+mod batch;
+mod block;
+mod budget;
+mod flow;
+mod machine;
+mod peek;
+mod pool;
+pub mod reference;
+mod rooms;
+mod workers;
+
+pub use batch::Batch;
+pub use block::Lease;
+pub use peek::Peek;
+pub use rooms::Rooms;
+
+pub(crate) use flow::{Flow, Share, Step};

@@ -1,17 +1,48 @@
-//! stub
-use std::future::Future;
-use std::sync::Arc;
+//! Room `fetch`: bytes.
+//!
+//! [`Fetcher`] reads objects from S3 and what speaks its protocol, from GCS, Azure, HTTP(S) and
+//! local files. `object_store` finds credentials and signs; the requests are our own, as what
+//! matters for training lies in them: raw keys as the store has them, one count of attempts, bodies
+//! that resume at the byte where they broke off, and memory that is asked for before a body is read.
+//!
+//! All I/O happens on one named thread with a small tokio runtime, started at the first use and
+//! shared by all clones. It ends with the last clone or with [`Fetcher::close`], whatever is in
+//! flight. A process that was forked off gets [`Error::Stopped`] rather than a hang.
+
+mod address;
+mod attempt;
+mod client;
+mod failure;
+mod file;
+mod read;
+mod reader;
+mod runtime;
+mod store;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 use crate::recipe;
-use crate::sample::{Extent, Location};
+use crate::sample::{Extent, Location, Scheme};
 
-/// Reads objects.
-#[derive(Clone, Debug)]
-pub struct Fetcher {}
+use client::Clients;
+use failure::Failure;
+use runtime::{Aborting, Runtime};
+use store::Store;
+
+/// Reads objects. Clones share its thread, its connections and its limits.
+#[derive(Clone)]
+pub struct Fetcher {
+    room: Arc<Room>,
+}
 
 /// What a store knows of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,47 +53,135 @@ pub struct ObjectInfo {
     pub version: Option<String>,
 }
 
+struct Room {
+    config: recipe::Fetch,
+    metrics: Arc<Metrics>,
+    runtime: Runtime,
+    clients: Clients,
+    stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
+    /// Requests that may be in flight, first come first served.
+    slots: Arc<Semaphore>,
+}
+
 impl Fetcher {
-    /// Starts the runtime.
+    /// A fetcher; its thread starts at the first use.
     pub fn new(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
-        let _ = (config, metrics);
-        Ok(Self {})
+        let room = Room {
+            config: config.clone(),
+            metrics,
+            runtime: Runtime::default(),
+            clients: Clients::new(config),
+            stores: Mutex::default(),
+            slots: Arc::new(Semaphore::new(config.concurrency.max(1) as usize)),
+        };
+        Ok(Self { room: Arc::new(room) })
     }
-    /// Size and version.
+
+    /// Size and version. Awaited anywhere; the I/O is done on the fetch thread.
     pub async fn stat(&self, object: &Location) -> Result<ObjectInfo> {
-        let _ = object;
-        unimplemented!()
+        read::stat(&self.room, object).await
     }
+
     /// Reads an extent; `admit` is told the size before the body is read, and may wait or refuse.
+    ///
+    /// Awaited anywhere; the I/O is done on the fetch thread. Where the size is not known from the
+    /// extent, it is known from the answer's headers; if `admit` is not ready then, the answer is
+    /// dropped and the object asked for again afterwards, so that no connection waits for memory.
+    /// A server that does not tell the size (plain HTTP only) is taken to send
+    /// [`UNTOLD`](Self::UNTOLD) bytes, and refused if it sends more.
     pub async fn read<F, W>(&self, extent: &Extent, admit: F) -> Result<Bytes>
     where
         F: Fn(u64) -> W,
         W: Future<Output = Result<()>>,
     {
-        let _ = (extent, admit);
-        unimplemented!()
+        read::read(&self.room, extent, None, admit).await
     }
+
+    /// Bytes that an object of untold size is taken to have.
+    pub const UNTOLD: u64 = 16 << 20;
+
     /// The same from a thread that is not the runtime's.
     pub fn read_blocking(&self, extent: &Extent) -> Result<Bytes> {
-        let _ = extent;
-        unimplemented!()
+        let (fetcher, extent) = (self.clone(), extent.clone());
+        self.block(async move { fetcher.read(&extent, |_| ready(Ok(()))).await })
     }
+
     /// Size and version from a thread that is not the runtime's.
     pub fn stat_blocking(&self, object: &Location) -> Result<ObjectInfo> {
-        let _ = object;
-        unimplemented!()
+        let (fetcher, object) = (self.clone(), object.clone());
+        self.block(async move { fetcher.stat(&object).await })
     }
+
     /// Reads a whole object from front to back with bounded memory (large ranges, one ahead).
+    ///
+    /// An object that changes meanwhile is an error. Errors of the reader carry an [`Error`].
     pub fn reader(&self, object: &Arc<Location>) -> Result<impl std::io::Read + Send + use<>> {
-        let _ = object;
-        Ok(std::io::empty())
+        reader::Reader::open(self, object)
     }
+
     /// Runs a future on the runtime; dropping the handle does not stop it.
+    ///
+    /// A future that owns a `Fetcher` keeps the thread alive: end it, or call [`Self::close`].
     pub fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
-    ) -> tokio::task::JoinHandle<T> {
-        let _ = future;
-        unimplemented!()
+    ) -> JoinHandle<T> {
+        self.room.runtime.spawn(future)
+    }
+
+    /// Ends the thread and everything in flight, for all clones: their calls return
+    /// [`Error::Stopped`] from now on.
+    pub fn close(&self) {
+        self.room.slots.close();
+        self.room.runtime.close();
+    }
+
+    /// Waits on this thread for a future on the fetch thread.
+    fn block<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if self.room.runtime.is_here() {
+            return Err(Error::Bug("a blocking read on the fetch thread".to_owned()));
+        }
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.room.runtime.handle()?.spawn(async move {
+            // The receiver waits just below.
+            drop(sender.send(future.await));
+        });
+        // The sender is gone without a word only if the runtime is.
+        receiver.recv().unwrap_or(Err(Error::Stopped))
+    }
+}
+
+impl Room {
+    /// Awaits a future that is run on the fetch thread, and stopped if this one is dropped.
+    async fn there<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T> {
+        Aborting(self.runtime.handle()?.spawn(future)).await
+    }
+
+    async fn slot(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::Stopped)
+    }
+
+    /// The store of an object, made at its first use.
+    fn store(&self, object: &Location) -> Result<Arc<Store>, Failure> {
+        let key = (object.scheme, object.authority.clone());
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(&key) {
+            return Ok(Arc::clone(store));
+        }
+        let store = Arc::new(Store::open(&self.config, &self.clients, object)?);
+        stores.insert(key, Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher").field("config", &self.room.config).finish_non_exhaustive()
     }
 }

@@ -1,18 +1,103 @@
-//! stub
-use crate::error::Flaw;
-use crate::recipe::{self, RgbRules};
-use crate::sample::{ImageHeader, RgbImage};
+//! Encoded bytes → checked header → 8-bit RGB.
+//!
+//! What a file is, is read from its first bytes, never from its name, and [`inspect`] holds its
+//! header against the limits before any decoder runs, so a bomb costs nothing. A refusal is a
+//! [`Flaw`] that says what the bytes really are: in practice most "broken images" are error pages,
+//! pointers and compressed copies. [`Decoder`] then gives the pixels that the reference gives:
+//! JPEG bit for bit as Pillow (both are libjpeg-turbo), the other formats as the chosen `compat`
+//! preset's own loader converts them to RGB ([`RgbRules`]). The first frame of animations counts.
+//!
+//! As in Pillow, a JPEG that ends before its end marker is refused, and noise in the middle of one
+//! is not; unlike in Pillow, a PNG whose pixel data fail their checksum is refused.
+//!
+//! Each format has a file of its own, which reads the header and decodes; C libraries are behind
+//! one more file each, the only ones with unsafe code.
 
-/// Reads the header only.
+mod bmp;
+mod bytes;
+mod exif;
+mod gif;
+mod jpeg;
+mod jpeg_ffi;
+mod orient;
+mod png;
+mod rgb;
+mod sniff;
+mod webp;
+mod webp_ffi;
+
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Bytes, Flaw};
+use crate::metrics::Room;
+use crate::recipe::{self, RgbRules};
+use crate::sample::{ImageFormat, ImageHeader, RgbImage, Size};
+
+/// Scratch memory above this is given back after an image that did not need it, in bytes: 64 MiB
+/// holds 16 million pixels of four channels.
+const KEPT: usize = 64 << 20;
+
+/// What the header reader of a format finds.
+struct Head<'a> {
+    size: Size,
+    /// The EXIF block, as TIFF.
+    exif: Option<&'a [u8]>,
+    /// Passes over the image.
+    scans: u32,
+}
+
+/// Reads the header only, and refuses what is not an image or exceeds the limits.
 pub fn inspect(bytes: &[u8], limits: &recipe::Image, rules: RgbRules) -> Result<ImageHeader, Flaw> {
-    let _ = (bytes, limits, rules);
-    unimplemented!()
+    let length = bytes.len() as u64;
+    if length > limits.max_bytes {
+        let most = Bytes(limits.max_bytes);
+        let reason = format!("the file has {}, and the limit is {most}", Bytes(length));
+        return Err(flaw("too-many-bytes", reason).hint("raise image.max-bytes to accept it"));
+    }
+    let format = sniff::format(bytes)?;
+    let head = match format {
+        ImageFormat::Jpeg => jpeg::head(bytes),
+        ImageFormat::Png => png::head(bytes),
+        ImageFormat::WebP => webp::head(bytes),
+        ImageFormat::Gif => gif::head(bytes),
+        ImageFormat::Bmp => bmp::head(bytes),
+    }?;
+    check(&head, limits)?;
+    let exif = head.exif.filter(|_| rules.exif);
+    Ok(ImageHeader { format, stored: head.size, orientation: exif.map_or(1, exif::orientation) })
+}
+
+fn check(head: &Head, limits: &recipe::Image) -> Result<(), Flaw> {
+    let Size { width, height } = head.size;
+    if width == 0 || height == 0 {
+        return Err(flaw("bad-header", format!("the image is {width} x {height} pixels")));
+    }
+    if width.max(height) > limits.max_side {
+        let most = limits.max_side;
+        let reason =
+            format!("the image is {width} x {height} pixels, and the longest side is {most}");
+        return Err(flaw("side-too-long", reason).hint("raise image.max-side to accept it"));
+    }
+    if head.size.pixels() > limits.max_pixels {
+        let most = limits.max_pixels;
+        let reason =
+            format!("the image is {width} x {height} pixels, and the limit is {most} pixels");
+        return Err(flaw("too-many-pixels", reason).hint("raise image.max-pixels to accept it"));
+    }
+    if head.scans > limits.max_scans { Err(too_many_scans(limits.max_scans)) } else { Ok(()) }
 }
 
 /// Decodes, with reused scratch memory; one per worker thread.
 #[derive(Debug, Default)]
 pub struct Decoder {
     image: RgbImage,
+    /// Samples before they are RGB.
+    raw: Vec<u8>,
+    /// Pixels before they are upright.
+    stored: Vec<u8>,
 }
 
 impl Decoder {
@@ -24,7 +109,75 @@ impl Decoder {
         limits: &recipe::Image,
         rules: RgbRules,
     ) -> Result<&RgbImage, Flaw> {
-        let _ = (bytes, header, limits, rules);
-        Ok(&self.image)
+        let Self { image, raw, stored } = self;
+        let upright = header.orientation == 1;
+        let pixels = if upright { &mut image.pixels } else { &mut *stored };
+        resize(pixels, header.stored.pixels() * 3)?;
+        guard(|| match header.format {
+            ImageFormat::Jpeg => jpeg::decode(bytes, header.stored, limits.max_scans, raw, pixels),
+            ImageFormat::Png => png::decode(bytes, header.stored, rules, raw, pixels),
+            ImageFormat::WebP => webp::decode(bytes, header.stored, rules, raw, pixels),
+            ImageFormat::Gif => gif::decode(bytes, header.stored, rules, pixels),
+            ImageFormat::Bmp => bmp::decode(bytes, header.stored, rules, raw, pixels),
+        })?;
+        if !upright {
+            resize(&mut image.pixels, header.stored.pixels() * 3)?;
+            orient::turn(header.orientation, header.stored, stored, &mut image.pixels);
+        }
+        let Size { width, height } = header.size();
+        (image.width, image.height) = (width as usize, height as usize);
+        Ok(image)
     }
+}
+
+/// Runs a decoder; a panic in it is one bad image, not the end of the run.
+fn guard(decode: impl FnOnce() -> Result<(), Flaw>) -> Result<(), Flaw> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+        Err(flaw("decoder-panic", "the decoder panicked on this file")
+            .hint("please report the file"))
+    })
+}
+
+/// Gives the buffer this length; its content is arbitrary. Memory that one huge image needed is
+/// not kept for the small ones after it.
+fn resize(buffer: &mut Vec<u8>, length: u64) -> Result<(), Flaw> {
+    let length = usize::try_from(length).map_err(|_| out_of_memory())?;
+    buffer.truncate(length);
+    if buffer.capacity() > KEPT && length < KEPT {
+        buffer.shrink_to(KEPT);
+    }
+    buffer.try_reserve_exact(length - buffer.len()).map_err(|_| out_of_memory())?;
+    buffer.resize(length, 0);
+    Ok(())
+}
+
+fn flaw(code: &'static str, reason: impl Into<String>) -> Flaw {
+    Flaw::new(Room::Image, code, reason)
+}
+
+fn bad_header(what: &str) -> Flaw {
+    flaw("bad-header", format!("the header is damaged: {what}"))
+}
+
+fn truncated() -> Flaw {
+    flaw("truncated", "the file ends before the image does")
+        .hint("the upload or download was cut short; store the file again")
+}
+
+fn corrupt(what: impl std::fmt::Display) -> Flaw {
+    flaw("corrupt", format!("the image data is damaged: {what}"))
+}
+
+fn unsupported(what: &str) -> Flaw {
+    flaw("unsupported-format", format!("{what} is not supported"))
+        .hint("convert it to JPEG, PNG or WebP")
+}
+
+fn too_many_scans(most: u32) -> Flaw {
+    flaw("too-many-scans", format!("the JPEG has more than {most} scans"))
+        .hint("raise image.max-scans to accept it")
+}
+
+fn out_of_memory() -> Flaw {
+    flaw("out-of-memory", "there is no memory for the pixels").hint("lower image.max-pixels")
 }

@@ -1,4 +1,4 @@
-//! Generators and doubles that the tests of all crates share, and the demo.
+//! Generators and doubles that the tests, benches and demos of all crates share.
 
 mod chat;
 pub mod jpeg;
@@ -10,4 +10,5 @@ mod random;
 mod words;
 
 pub use chat::{CHAT_KEY, ChatDataset};
+pub use jpeg::encode_jpeg;
 pub use photo::photo;

@@ -1,37 +1,272 @@
-//! stub
+//! Conversations become tokens, labels and positions.
+//!
+//! One pass: the model's chat template renders the conversation once; the text is cut at the special
+//! tokens that the template wrote ([`specials`]); the cuts tell the turns and with them what is
+//! learned ([`turns`]); the pieces between are tokenised; image placeholders are replaced by as many
+//! tokens as the image has merged blocks of patches ([`layout`]). So the three things that usually
+//! go wrong can't: text in the data never becomes a special token, labels are never found by
+//! searching for a word, and image tokens always agree with the images' grids.
+//!
+//! [`Encoder::open`] tries the template on a short conversation and refuses one that does not write
+//! turns as `<|im_start|>role … <|im_end|>`, which all of this rests on. An encoder is shared by all
+//! threads.
+
+mod files;
+mod layout;
+mod length;
+mod python;
+mod specials;
+mod template;
+mod tokenizer;
+mod turns;
+
+use std::convert::Infallible;
 use std::path::Path;
 
-use crate::error::{Flaw, Result};
-use crate::recipe;
-use crate::sample::{Conversation, EncodedText, Grid};
+use minijinja::value::Value;
+use tokenizers::pipeline::PipelineToken;
+
+use self::files::{CHAT_TEMPLATE, Sources, problem};
+use self::layout::Layout;
+use self::specials::Piece;
+use self::template::Template;
+use self::tokenizer::Tokenizer;
+use self::turns::{Block, Lesson, Rules};
+use crate::error::{Error, Flaw, Result};
+use crate::metrics::Room;
+use crate::recipe::{self, OnTooLong};
+use crate::sample::{Content, Conversation, EncodedText, Grid, Part, Turn};
 
 /// Chat template, tokenizer and rules for labels.
 #[derive(Debug)]
-pub struct Encoder {}
+pub struct Encoder {
+    tokenizer: Tokenizer,
+    template: Template,
+    config: recipe::Text,
+}
 
 impl Encoder {
     /// From the model folder and the recipe's section.
     pub fn open(model: Option<&Path>, config: &recipe::Text) -> Result<Self> {
-        let _ = (model, config);
-        Ok(Self {})
+        let sources = Sources::find(model, config)?;
+        let tokenizer = Tokenizer::open(&sources)?;
+        let refused = |reason: String| {
+            let hint = "use the chat template of a Qwen vision-language model";
+            Error::Recipe(vec![problem(CHAT_TEMPLATE, &sources.template_path, &reason, hint)])
+        };
+        let template = Template::compile(&sources.template, variables(&sources, config))
+            .map_err(|error| refused(template::chain(&error)))?;
+        let encoder = Self { tokenizer, template, config: config.clone() };
+        encoder.try_template().map_err(refused)?;
+        Ok(encoder)
     }
-    /// Tokens, labels, kinds and positions of one conversation.
+
+    /// Tokens, labels, kinds and positions of one conversation. `grids` are its images', in the
+    /// order of their mention.
     pub fn encode(
         &self,
         conversation: &Conversation,
         grids: &[Grid],
         merge_size: u32,
     ) -> Result<EncodedText, Flaw> {
-        let _ = (conversation, grids, merge_size);
-        unimplemented!()
+        let encode = |conversation: &Conversation| {
+            let images = images(&conversation.turns).count();
+            self.encode_whole(conversation, grids.get(..images).unwrap_or(grids), merge_size)
+        };
+        if !images(&conversation.turns).eq(0..grids.len()) {
+            let reason = "the images are not mentioned once each, in their order";
+            return Err(Flaw::new(Room::Text, "image-count", reason));
+        }
+        let mut text = encode(conversation)?;
+        if let Some(max_tokens) = self.config.max_tokens.map(|max| max as usize)
+            && text.tokens.len() > max_tokens
+        {
+            text = match self.config.on_too_long {
+                OnTooLong::Refuse => return Err(too_long(text.tokens.len(), max_tokens)),
+                OnTooLong::DropTurns => {
+                    length::drop_turns(conversation, self.config.train_on, max_tokens, encode)?
+                }
+                OnTooLong::DropImages => {
+                    length::drop_images(conversation, grids.len(), max_tokens, encode)?
+                }
+            };
+        }
+        if !text.trained.contains(&true) {
+            let reason = "no token of it is learned";
+            return Err(Flaw::new(Room::Text, "nothing-to-learn", reason)
+                .hint("it needs an assistant turn, or another `text.train-on`"));
+        }
+        Ok(text)
     }
+
     /// The id that `input_ids` are padded with.
     pub fn pad_token(&self) -> u32 {
-        unimplemented!()
+        self.tokenizer.ids.pad
     }
+
     /// Text of one token, for people.
     pub fn token_text(&self, token: u32) -> String {
-        let _ = token;
-        unimplemented!()
+        self.tokenizer.text(token)
     }
+
+    /// One conversation, however long.
+    fn encode_whole(
+        &self,
+        conversation: &Conversation,
+        grids: &[Grid],
+        merge_size: u32,
+    ) -> Result<EncodedText, Flaw> {
+        let rendered = self.template.render(conversation, &self.tokenizer.specials)?;
+        let pieces = self.tokenizer.specials.pieces(&rendered);
+        let ids = &self.tokenizer.ids;
+        let is_pad = |piece: &&Piece<'_>| matches!(piece, Piece::Special { token, .. } if *token == ids.image_pad);
+        let placeholders = pieces.iter().filter(is_pad).count();
+        if placeholders != grids.len() {
+            let reason =
+                format!("the chat template shows {placeholders} of {} images", grids.len());
+            return Err(Flaw::new(Room::Text, "image-count", reason)
+                .hint("Qwen's templates show images in user and tool turns only"));
+        }
+        let blocks = turns::blocks(&pieces, ids);
+        let learned = turns::learned_blocks(&conversation.turns, &blocks, self.config.train_on)?;
+        let rules = Rules {
+            marks_generation: self.template.marks_generation,
+            train_newline: self.config.train_newline,
+        };
+        let lessons = turns::lessons(&pieces, &blocks, &learned, ids, rules);
+        self.lay_out(&pieces, &lessons, grids, merge_size)
+    }
+
+    fn lay_out(
+        &self,
+        pieces: &[Piece<'_>],
+        lessons: &[Lesson],
+        grids: &[Grid],
+        merge_size: u32,
+    ) -> Result<EncodedText, Flaw> {
+        let mut layout = Layout::new(merge_size);
+        let mut grids = grids.iter();
+        let mut tokens = Vec::new();
+        for (piece, lesson) in pieces.iter().zip(lessons) {
+            match piece {
+                Piece::Special { token, .. } if *token == self.tokenizer.ids.image_pad => {
+                    let grid = grids.next().expect("placeholders and grids were counted");
+                    layout.push_image(*token, *grid);
+                }
+                Piece::Special { token, .. } => {
+                    layout.push(*token, *lesson == Lesson::Everything);
+                }
+                Piece::Text { text, .. } => {
+                    tokens.clear();
+                    self.tokenizer.encode(text, &mut tokens)?;
+                    let trained = self.trained(text, &tokens, lesson)?;
+                    for (token, trained) in tokens.iter().zip(trained) {
+                        layout.push(token.id(), trained);
+                    }
+                }
+            }
+        }
+        Ok(layout.finish())
+    }
+
+    /// Which tokens of a piece of text overlap the ranges that are learned.
+    fn trained(
+        &self,
+        text: &str,
+        tokens: &[PipelineToken],
+        lesson: &Lesson,
+    ) -> Result<Vec<bool>, Flaw> {
+        let mut trained = vec![*lesson == Lesson::Everything; tokens.len()];
+        let Lesson::Parts(ranges) = lesson else { return Ok(trained) };
+        for range in ranges {
+            let start = self.normalised_length(&text[..range.start])?;
+            let to_the_end = range.end == text.len();
+            let stop =
+                if to_the_end { usize::MAX } else { self.normalised_length(&text[..range.end])? };
+            let mut at = 0;
+            for (token, trained) in tokens.iter().zip(&mut trained) {
+                if to_the_end && at >= start {
+                    *trained = true;
+                    continue;
+                }
+                let end = at + self.tokenizer.byte_length(*token);
+                *trained |= at < stop && start < end;
+                at = end;
+            }
+        }
+        Ok(trained)
+    }
+
+    /// Length in bytes of the beginning of a piece as the tokenizer normalises it (NFC).
+    fn normalised_length(&self, beginning: &str) -> Result<usize, Flaw> {
+        if beginning.is_ascii() {
+            return Ok(beginning.len());
+        }
+        let mut tokens = Vec::new();
+        self.tokenizer.encode(beginning, &mut tokens)?;
+        Ok(tokens.iter().map(|token| self.tokenizer.byte_length(*token)).sum())
+    }
+
+    /// Renders a short conversation and checks that the template writes turns as expected.
+    fn try_template(&self) -> Result<(), String> {
+        let turn = |role: &str, text: &str| Turn {
+            role: role.to_owned(),
+            content: Content::Text(text.to_owned()),
+            extra: serde_json::Map::new(),
+            train: None,
+        };
+        let turns = vec![
+            turn("user", "first question"),
+            turn("assistant", "first answer"),
+            turn("user", "second question"),
+            turn("assistant", "second answer"),
+        ];
+        let conversation = Conversation { turns, tools: Vec::new() };
+        let specials = &self.tokenizer.specials;
+        let rendered = self.template.render(&conversation, specials).map_err(|flaw| flaw.reason)?;
+        let pieces = specials.pieces(&rendered);
+        let blocks = turns::blocks(&pieces, &self.tokenizer.ids);
+        let says = |block: &Block<'_>, answer: &str| {
+            let holds = |piece: &Piece<'_>| matches!(piece, Piece::Text { text, .. } if text.contains(answer));
+            block.closed && pieces[block.pieces.clone()].iter().any(holds)
+        };
+        let mut answers = blocks.iter().filter(|block| block.role == "assistant");
+        let as_expected = answers.next().is_some_and(|block| says(block, "first answer"))
+            && answers.next().is_some_and(|block| says(block, "second answer"))
+            && answers.next().is_none();
+        let reason = "it does not write assistant turns as <|im_start|>assistant … <|im_end|>";
+        if as_expected { Ok(()) } else { Err(reason.to_owned()) }
+    }
+}
+
+/// What the template sees beside the conversation, as in transformers: the tokens that the settings
+/// name, and the recipe's options.
+fn variables(sources: &Sources, config: &recipe::Text) -> Vec<(String, Value)> {
+    let names = ["bos_token", "eos_token", "pad_token", "unk_token"];
+    let tokens = names
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), Value::from(sources.named_token(name)?))));
+    let plain = |text: &str| Ok::<_, Infallible>(Value::from(text));
+    let options = config.template_options.iter().map(|(name, option)| {
+        let Ok(value) = python::value(option, &plain);
+        (name.clone(), value)
+    });
+    tokens.chain(options).collect()
+}
+
+/// The numbers of the images, in the order of their mention.
+fn images(turns: &[Turn]) -> impl Iterator<Item = usize> {
+    let parts = turns.iter().flat_map(|turn| match &turn.content {
+        Content::Text(_) => &[],
+        Content::Parts(parts) => &parts[..],
+    });
+    parts.filter_map(|part| match part {
+        Part::Image(number) => Some(*number),
+        Part::Text(_) => None,
+    })
+}
+
+fn too_long(tokens: usize, max_tokens: usize) -> Flaw {
+    let reason = format!("it has {tokens} tokens, and `text.max-tokens` is {max_tokens}");
+    Flaw::new(Room::Text, "too-long", reason).hint("raise it, or set `text.on-too-long`")
 }

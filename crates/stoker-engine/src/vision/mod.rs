@@ -1,20 +1,68 @@
-//! stub
-use std::path::Path;
+//! What the model sees: an 8-bit RGB image becomes patches, written where the trainer reads them.
+//!
+//! [`Preprocessor::plan`] tells the size and the grid from the image's size alone, so that a batch
+//! can be laid out before any pixel is decoded. [`Preprocessor::write`] then resizes, normalises and
+//! patchifies strip by strip into the image's slot, each pixel written once. The result is byte for
+//! byte that of the model's published processor (transformers' `Qwen2VLImageProcessor`): resize
+//! kernel, order of passes and rounding are the reference's own.
+//!
+//! The scalar loops are the truth; kernels for AVX2 are chosen at run time, tested equal, and live
+//! in files of their own. All memory but the slot is the worker's [`Scratch`].
 
-use crate::error::{Flaw, Result};
-use crate::recipe::{self, Compat, Pixels};
-use crate::sample::{ImagePlan, RgbImage, Size};
+mod axis;
+mod config;
+mod family;
+mod open;
+mod passes;
+#[cfg(target_arch = "x86_64")]
+mod passes_avx2;
+mod patchify;
+#[cfg(target_arch = "x86_64")]
+mod patchify_avx2;
+mod resample;
+mod simd;
+mod size;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use crate::error::Flaw;
+use crate::recipe::{Compat, Pixels, ResizeKernel, SizeRule};
+use crate::sample::{Dtype, Grid, ImagePlan, RgbImage, Size};
+use config::{Layout, Model};
+use passes::Rows;
+use patchify::Patchify;
+use resample::{Buffers, Resampler};
+use simd::Simd;
+use size::Bounds;
+use values::{Formula, Values};
+
+/// From this many bytes on, an image's f32 or bf16 patches are stored past the cache: they would
+/// push more out of it than their reader finds there.
+const STREAM_FROM: usize = 1 << 20;
 
 /// What the model family does with images.
 #[derive(Debug)]
-pub struct Preprocessor {}
+pub struct Preprocessor {
+    layout: Layout,
+    bounds: Bounds,
+    size_rule: SizeRule,
+    kernel: ResizeKernel,
+    pixels: Pixels,
+    patchify: Patchify,
+    simd: Simd,
+}
 
 /// Memory of one worker thread.
 #[derive(Debug, Default)]
-pub struct Scratch {}
+pub struct Scratch {
+    buffers: Buffers,
+    resized: RgbImage,
+}
 
 /// What finishes `u8` pixels on a device: `(u - mean) / std` per channel in f32, then the temporal
-/// copies.
+/// copies. That is the very arithmetic of transformers' default processor; the values of its PIL
+/// processor (`transformers-pil-backend`) differ from it in the last bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finish {
     /// Element type that was written.
@@ -30,36 +78,92 @@ pub struct Finish {
 }
 
 impl Preprocessor {
-    /// From the model folder, the recipe's section and the compat preset.
-    pub fn open(model: Option<&Path>, config: &recipe::Vision, compat: Compat) -> Result<Self> {
-        let _ = (model, config, compat);
-        Ok(Self {})
+    fn new(model: Model, pixels: Pixels, compat: Compat) -> Self {
+        let Model { layout, min_pixels, max_pixels } = model;
+        let values = Values::new(pixels, compat.table(), &layout.normalise);
+        let formula = Formula::new(compat.table(), &layout.normalise);
+        let factor = layout.patch_size * layout.merge_size;
+        Self {
+            layout,
+            bounds: Bounds { factor, min_pixels, max_pixels },
+            size_rule: compat.size_rule(),
+            kernel: compat.resize(),
+            pixels,
+            patchify: Patchify::new(&layout, values, formula),
+            simd: Simd::detect(),
+        }
     }
-    /// Size rule.
+
+    /// What an image of that size becomes. Flawed with `aspect-ratio` if it is too thin.
     pub fn plan(&self, size: Size) -> Result<ImagePlan, Flaw> {
-        let _ = size;
-        unimplemented!()
+        let resized = size::smart_resize(size, self.bounds, self.size_rule)?;
+        let patch = self.layout.patch_size;
+        let grid = Grid { t: 1, h: resized.height / patch, w: resized.width / patch };
+        Ok(ImagePlan { resized, grid })
     }
+
     /// Side of a merged block, in patches.
     pub fn merge_size(&self) -> u32 {
-        unimplemented!()
+        self.layout.merge_size
     }
-    /// Elements of one row of `pixel_values` as written.
+
+    /// Elements of one row of `pixel_values` as written: channels × temporal copies × patch area;
+    /// `u8` has no temporal copies.
     pub fn columns(&self) -> usize {
-        unimplemented!()
+        self.patchify.columns()
     }
+
+    /// Element type of `pixel_values` as written.
+    pub fn dtype(&self) -> Dtype {
+        match self.pixels {
+            Pixels::F32 => Dtype::F32,
+            Pixels::Bf16 => Dtype::Bf16,
+            Pixels::U8 => Dtype::U8,
+        }
+    }
+
     /// How to finish on the device.
     pub fn finish(&self) -> Finish {
-        unimplemented!()
+        let normalise = &self.layout.normalise;
+        let Formula { mean, std, .. } = Formula::new(crate::recipe::Table::Fused, normalise);
+        Finish {
+            pixels: self.pixels,
+            mean,
+            std,
+            patch_size: self.layout.patch_size,
+            temporal_patch_size: self.layout.temporal_patch_size,
+        }
     }
-    /// Resizes, normalises and patchifies into `out`: `plan.grid.patches() * columns()` elements.
+
+    /// Resizes, normalises and patchifies into `out`: `plan.grid.patches() * columns()` elements in
+    /// the machine's byte order. Fastest where `out` begins at a multiple of 64 bytes.
     pub fn write(&self, image: &RgbImage, plan: &ImagePlan, out: &mut [u8], scratch: &mut Scratch) {
-        let _ = (image, plan, out, scratch);
+        self.check(plan, out);
+        let stream = out.len() >= STREAM_FROM;
+        let height = self.patchify.strip_height();
+        let block = plan.grid.w as usize * self.merge_size() as usize * self.patchify.row_bytes();
+        let mut resampler = self.resampler(image, plan, &mut scratch.buffers);
+        for (index, out) in out.chunks_exact_mut(block).enumerate() {
+            let strip = resampler.strip(index * height, height);
+            self.patchify.strip(self.simd, strip, out, stream);
+        }
+        patchify::fence(self.simd);
     }
-    /// Writes the mean colour in place of an image that could not be decoded.
+
+    /// Writes the mean colour in place of an image that could not be decoded: of each channel, the
+    /// byte next to the mean.
     pub fn write_neutral(&self, plan: &ImagePlan, out: &mut [u8]) {
-        let _ = (plan, out);
+        self.check(plan, out);
+        let row = self.patchify.row_bytes();
+        let Some((first, others)) = out.split_at_mut_checked(row) else { return };
+        for (channel, out) in first.chunks_exact_mut(row / 3).enumerate() {
+            let byte = (self.layout.normalise.mean[channel] * 255.0).round() as u8;
+            let value = self.patchify.values.get(channel, byte);
+            out.chunks_exact_mut(value.len()).for_each(|place| place.copy_from_slice(value));
+        }
+        others.chunks_exact_mut(row).for_each(|patch| patch.copy_from_slice(first));
     }
+
     /// The image as the model sees it.
     pub fn resize<'a>(
         &self,
@@ -67,7 +171,35 @@ impl Preprocessor {
         plan: &ImagePlan,
         scratch: &'a mut Scratch,
     ) -> &'a RgbImage {
-        let _ = (plan, scratch);
-        image
+        const STRIP: usize = 32;
+        let (width, height) = (plan.resized.width as usize, plan.resized.height as usize);
+        let Scratch { buffers, resized } = scratch;
+        (resized.width, resized.height) = (width, height);
+        resized.pixels.resize(width * height * 3, 0);
+        let mut resampler = self.resampler(image, plan, buffers);
+        for (index, out) in resized.pixels.chunks_mut(width * 3 * STRIP).enumerate() {
+            let strip: Rows<'_> = resampler.strip(index * STRIP, out.len() / (width * 3));
+            for (row, out) in out.chunks_exact_mut(width * 3).enumerate() {
+                out.copy_from_slice(strip.row(row, width * 3));
+            }
+        }
+        resized
+    }
+
+    fn resampler<'a>(
+        &self,
+        image: &'a RgbImage,
+        plan: &ImagePlan,
+        buffers: &'a mut Buffers,
+    ) -> Resampler<'a> {
+        Resampler::new(image, plan.resized, self.kernel, self.simd, buffers)
+    }
+
+    fn check(&self, plan: &ImagePlan, out: &[u8]) {
+        let rows = plan.grid.patches();
+        assert_eq!(out.len(), rows * self.patchify.row_bytes(), "the slot fits the plan");
+        let patch = self.layout.patch_size;
+        let covered = Size { width: plan.grid.w * patch, height: plan.grid.h * patch };
+        assert_eq!((plan.grid.t, covered), (1, plan.resized), "the grid fits the size");
     }
 }

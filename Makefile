@@ -1,0 +1,78 @@
+# Everything that is done to this repository, by one word each: `make help` lists the words.
+# Steps of the set-up leave a stamp in .setup/ and run again when what they are made of changes.
+
+PYTHON ?= python3
+UV     := 0.13.9
+
+BIN    := .venv/bin
+STAMPS := .setup
+# The wheel is made of these.
+SOURCE := Cargo.toml Cargo.lock python/Cargo.toml python/pyproject.toml \
+          $(shell find crates python/src python/stoker -type f ! -name '*.pyc')
+
+# One set of flags for all builds, so that they share what is compiled.
+export PYO3_BUILD_EXTENSION_MODULE := 1
+export UV_NATIVE_TLS := 1
+
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-rust test-python ci format lint requirements clean
+
+help:  ## list these words
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMPS)/wheel $(STAMPS)/models/done  ## install what is needed, build the wheel, put it into .venv
+
+demo: setup  ## a Python loader against stoker, rung by rung, with plots (3 minutes)
+	$(BIN)/stoker demo
+
+test: test-rust test-python  ## all tests
+
+test-rust: setup
+	@if cargo nextest --version >/dev/null 2>&1; then set -x; \
+	    cargo nextest run --release --workspace --exclude stoker-python; else set -x; \
+	    cargo test --release --workspace --exclude stoker-python; fi
+
+test-python: setup
+	$(BIN)/pytest python/tests
+
+ci: lint test  ## what must pass before a change is done
+
+lint: setup  ## formatting, lints and documentation, warnings as errors
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps
+	$(BIN)/ruff format --check --config python/pyproject.toml python scripts
+	$(BIN)/ruff check --config python/pyproject.toml python scripts
+
+format:  ## format all code
+	cargo fmt --all
+	$(BIN)/ruff format --config python/pyproject.toml python scripts
+	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts
+
+requirements:  ## pin anew what python/requirements.in asks for
+	$(BIN)/uv pip compile --quiet --universal --no-annotate --python-version 3.11 \
+	    --custom-compile-command 'make requirements' \
+	    --output-file python/requirements.txt python/requirements.in
+
+clean:  ## remove all that was built or set up
+	rm -rf target .venv $(STAMPS)
+
+$(STAMPS)/system: scripts/system.sh Cargo.toml
+	PYTHON=$(PYTHON) scripts/system.sh
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/packages: python/requirements.txt | $(STAMPS)/system
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet uv==$(UV)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --requirement $<
+	@touch $@
+
+$(STAMPS)/wheel: $(SOURCE) $(STAMPS)/system $(STAMPS)/packages
+	rm -rf target/wheels
+	$(BIN)/maturin build --release --manifest-path python/Cargo.toml --out target/wheels
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --reinstall target/wheels/*.whl
+	@touch $@
+
+$(STAMPS)/models/done: scripts/models.py | $(STAMPS)/packages
+	$(BIN)/python scripts/models.py $(@D)
+	@touch $@

@@ -1,0 +1,115 @@
+//! What can be said on the command line. Its help is its documentation.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use stoker_s3::Profile;
+
+/// Whose turn it is after each exit code.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the store, the disk or stoker itself failed
+  2    the command line, the recipe or its memory limit is wrong
+  3    the data is wrong
+  4    the store refused us, or there are no credentials
+  5    a file, object or folder was not found
+  130  interrupted (Ctrl-C)
+
+Data goes to stdout, everything else to stderr. NO_COLOR turns colours off.";
+
+/// Feeds vision-language trainers from object storage.
+#[derive(Debug, Parser)]
+#[command(name = "stoker", version, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Drain a recipe as a trainer would, and report who waited for whom
+    Run(RunArguments),
+    /// Show one sample as the model sees it: turns, tokens (learned ones marked) and images
+    Peek(PeekArguments),
+    /// Build the index of a recipe's dataset, if there is none, and show what it holds
+    Index(RecipeArguments),
+    /// Show a recipe with all its defaults, as TOML
+    Recipe(RecipeArguments),
+    /// Serve a folder over the S3 protocol, with the latency of a distant store
+    S3(ServeArguments),
+    /// Compare a hand-written Python loader with stoker (in the Python package)
+    #[command(disable_help_flag = true)]
+    Demo {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecipeArguments {
+    /// The recipe: a .toml or .json file
+    #[arg(value_name = "RECIPE")]
+    pub(crate) recipe: PathBuf,
+    /// Override one key, such as pack.batch-size=4; may be given often
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// Which rank of the data-parallel group to be
+    #[arg(long, default_value_t = 0)]
+    pub(crate) rank: u32,
+    /// How many ranks there are
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) world_size: u32,
+    /// Stop after this many batches; without it, an endless recipe is drained for one epoch
+    #[arg(long)]
+    pub(crate) batches: Option<u64>,
+    /// Print the report and the settings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PeekArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// Position of the sample in the plan, from 0
+    #[arg(long, value_name = "POSITION", default_value_t = 0)]
+    pub(crate) sample: u64,
+    /// Folder to write each image to, as the model sees it
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) png: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Requests are signed with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY as this process has them in its
+environment; without them, with the public pair stoker and stoker-secret.")]
+pub(crate) struct ServeArguments {
+    /// Folder to serve; its subfolders are the buckets
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) root: PathBuf,
+    /// Which store to be as slow as
+    #[arg(long, default_value = "none", value_parser = profiles())]
+    pub(crate) profile: Profile,
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub(crate) address: SocketAddr,
+    /// Chooses the draws of the profile
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+fn profiles() -> impl TypedValueParser<Value = Profile> {
+    PossibleValuesParser::new(Profile::ALL.map(Profile::as_str)).map(|name| {
+        let profile = Profile::ALL.into_iter().find(|profile| profile.as_str() == name);
+        profile.expect("the parser lets only names of profiles through")
+    })
+}

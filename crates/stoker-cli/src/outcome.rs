@@ -1,0 +1,119 @@
+//! How a command ends: its exit code says whose turn it is, as the variants of the engine's errors
+//! do.
+
+use std::io;
+
+use stoker_engine::error::{Error, FetchErrorKind};
+
+pub(crate) const OK: u8 = 0;
+pub(crate) const FAILED: u8 = 1;
+pub(crate) const USAGE: u8 = 2;
+pub(crate) const DATA: u8 = 3;
+pub(crate) const DENIED: u8 = 4;
+pub(crate) const NOT_FOUND: u8 = 5;
+pub(crate) const INTERRUPTED: u8 = 130;
+
+const DENIALS: [FetchErrorKind; 3] =
+    [FetchErrorKind::Denied, FetchErrorKind::Unconfigured, FetchErrorKind::Forbidden];
+
+/// An exit code, or why there is none better.
+pub(crate) type Outcome = Result<u8, Failure>;
+
+/// What stopped a command.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The engine.
+    Engine(Error),
+    /// Whoever reads stdout.
+    Output(io::Error),
+    /// The command itself.
+    Other {
+        /// The exit code.
+        code: u8,
+        /// What failed, why, what to do.
+        message: String,
+    },
+}
+
+impl Failure {
+    /// Says on stderr what happened and gives the exit code.
+    #[expect(clippy::print_stderr, reason = "stderr is where a command talks")]
+    pub(crate) fn tell(&self) -> u8 {
+        match self {
+            // Like other filters: a reader that has seen enough is no failure.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return OK,
+            Self::Output(error) => eprintln!("stoker: can't write to stdout: {error}"),
+            Self::Engine(error) => eprintln!("stoker: {error}"),
+            Self::Other { message, .. } => eprintln!("stoker: {message}"),
+        }
+        self.code()
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Engine(error) => code_of(error),
+            Self::Output(_) => FAILED,
+            Self::Other { code, .. } => *code,
+        }
+    }
+}
+
+fn code_of(error: &Error) -> u8 {
+    match error {
+        Error::Recipe(_) | Error::Cursor(_) | Error::Budget(_) => USAGE,
+        Error::Dataset(_) | Error::Sample(_) => DATA,
+        Error::Fetch(error) => match error.kind {
+            FetchErrorKind::Transient => FAILED,
+            FetchErrorKind::NotFound => NOT_FOUND,
+            kind if DENIALS.contains(&kind) => DENIED,
+            _ => DATA,
+        },
+        Error::Stopped => INTERRUPTED,
+        Error::Bug(_) => FAILED,
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoker_engine::error::{BudgetError, DatasetError, FetchError};
+
+    #[test]
+    fn each_error_ends_with_the_code_of_whose_turn_it_is() {
+        let fetch = |kind| {
+            let (reason, uri) = (String::new(), String::new());
+            let (range, attempts, status, hint) = (None, 1, None, None);
+            Error::Fetch(Box::new(FetchError { kind, range, attempts, status, reason, hint, uri }))
+        };
+        let text = String::new;
+        let dataset = DatasetError { line: None, reason: text(), hint: None, uri: text() };
+        let budget = BudgetError { what: text(), needed: 2, limit: 1, hint: text() };
+        let cases = [
+            (Error::Recipe(Vec::new()), 2),
+            (Error::Budget(budget), 2),
+            (Error::Dataset(dataset), 3),
+            (fetch(FetchErrorKind::TooLarge), 3),
+            (fetch(FetchErrorKind::Denied), 4),
+            (fetch(FetchErrorKind::Unconfigured), 4),
+            (fetch(FetchErrorKind::NotFound), 5),
+            (fetch(FetchErrorKind::Transient), 1),
+            (Error::Bug(text()), 1),
+            (Error::Stopped, 130),
+        ];
+        for (error, code) in cases {
+            assert_eq!(Failure::from(error.clone()).code(), code, "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What the tests of this room share: a store in memory, and eyes for rows.
+
+mod chat;
+mod forms;
+mod hazards;
+mod location;
+mod memory;
+mod references;
+mod rows;
+mod sidecar;
+
+use std::fs;
+use std::io::{Cursor, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+
+use super::{Dataset, Store};
+use crate::error::{Flaw, Result};
+use crate::fetch::ObjectInfo;
+use crate::recipe;
+use crate::sample::{Extent, Location, RawSample, Sample, SampleId, Scheme};
+
+pub(super) const URI: &str = "s3://bucket/data/train.jsonl";
+
+/// One object, at whatever address.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) bytes: Vec<u8>,
+    pub(super) version: u64,
+    /// Whether the version changes after it was first asked for.
+    pub(super) changes: bool,
+    /// What `stat` says in place of the true size.
+    pub(super) size: Option<u64>,
+    pub(super) stats: AtomicU64,
+    pub(super) reads: AtomicU64,
+}
+
+impl Memory {
+    pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self { bytes: bytes.into(), ..Self::default() }
+    }
+
+    pub(super) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
+}
+
+impl Store for Memory {
+    fn stat(&self, _: &Location) -> Result<ObjectInfo> {
+        let stats = self.stats.fetch_add(1, Ordering::SeqCst);
+        let version = if self.changes { self.version + stats } else { self.version };
+        let size = self.size.unwrap_or(self.bytes.len() as u64);
+        Ok(ObjectInfo { size, version: Some(version.to_string()) })
+    }
+
+    fn reader(&self, _: &Arc<Location>) -> Result<Box<dyn Read + Send>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Cursor::new(self.bytes.clone())))
+    }
+}
+
+pub(super) fn config(folder: &TempDir) -> recipe::Dataset {
+    recipe::Dataset {
+        source: URI.to_owned(),
+        index_dir: Some(folder.path().to_str().unwrap().to_owned()),
+        ..recipe::Dataset::default()
+    }
+}
+
+pub(super) fn open(config: &recipe::Dataset, store: &Memory) -> Result<Dataset> {
+    Dataset::open_from(config, store, &mut |_, _| {})
+}
+
+/// A dataset of these bytes, with the folder that its index lies in.
+pub(super) fn dataset(bytes: impl Into<Vec<u8>>) -> (Dataset, Memory, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Memory::new(bytes);
+    let dataset = open(&config(&folder), &store).unwrap();
+    (dataset, store, folder)
+}
+
+/// The error that these bytes are refused with, in words.
+pub(super) fn refusal(bytes: impl Into<Vec<u8>>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let error = open(&config(&folder), &Memory::new(bytes)).unwrap_err();
+    assert_eq!(files(&folder), [""; 0], "a failed build leaves no files");
+    error.to_string()
+}
+
+pub(super) fn files(folder: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// All rows as a trainer would read them: line number and bytes.
+pub(super) fn rows(dataset: &Dataset, store: &Memory) -> Vec<(usize, Vec<u8>)> {
+    let row = |row| {
+        let Extent { object, range } = dataset.locate(row).unwrap();
+        let range = range.unwrap();
+        let range = range.start as usize..range.end as usize;
+        let bytes = match object.scheme {
+            Scheme::File => fs::read(&object.key).unwrap()[range].to_vec(),
+            _ => store.bytes[range].to_vec(),
+        };
+        let origin = dataset.origin(row);
+        let line = origin.strip_prefix(URI).unwrap().strip_prefix(':').unwrap();
+        (line.parse().unwrap(), bytes)
+    };
+    (0..dataset.rows()).map(row).collect()
+}
+
+/// The rows of a text by a naive splitter.
+pub(super) fn naive_rows(text: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let lines = text.split(|byte| *byte == b'\n').enumerate().map(|(number, line)| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        (number + 1, line.trim_ascii_start().to_vec())
+    });
+    lines.filter(|(_, line)| !line.is_empty()).collect()
+}
+
+/// That many rows.
+pub(super) fn numbered(rows: u32) -> String {
+    let rows: Vec<String> = (0..rows).map(|row| format!("{{\"row\": {row}}}\n")).collect();
+    rows.concat()
+}
+
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 1).unwrap()
+}
+
+/// What a line means to a dataset with these settings (`source`, `media_root`, `allow_http`).
+pub(super) fn parse_with(
+    config: &recipe::Dataset,
+    line: impl Into<Vec<u8>>,
+) -> Result<Sample, Flaw> {
+    let source = Location::parse_object(&config.source).unwrap();
+    let media = super::Media::new(&source, config).unwrap();
+    let raw = RawSample {
+        id: SampleId { dataset: 0, row: 6 },
+        bytes: Bytes::from(line.into()),
+        origin: format!("{}:7", config.source),
+    };
+    super::chat::parse(&raw, &media)
+}
+
+pub(super) fn parse(line: impl Into<Vec<u8>>) -> Result<Sample, Flaw> {
+    parse_with(&recipe::Dataset { source: URI.to_owned(), ..recipe::Dataset::default() }, line)
+}

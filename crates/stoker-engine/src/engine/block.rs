@@ -1,0 +1,152 @@
+//! Raw memory of batches: mapped once, huge-paged where the system allows, faulted in before use,
+//! and handed to several threads in disjoint slots.
+//!
+//! This file holds all of the engine's unsafe memory handling. The rule that makes it sound: a
+//! [`Block`] is either whole, with one owner, or split, in which case every byte belongs to at most
+//! one [`Slot`] ([`Draft::split`] checks that the ranges do not overlap), and only when all slots
+//! are dropped does [`Seal::lease`] give the block to readers.
+#![expect(unsafe_code, reason = "threads fill disjoint parts of one mapping")]
+
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use memmap2::{Advice, MmapMut};
+
+use super::pool::Held;
+use crate::error::{Error, Result};
+
+/// A mapping of its own.
+#[derive(Debug)]
+pub(super) struct Block {
+    map: MmapMut,
+    start: *mut u8,
+}
+
+// SAFETY: `start` points into `map`, which is owned by the block and moves with it; the pointer is
+// only used through `Slot` and `Lease`, under the rule at the head of this file.
+unsafe impl Send for Block {}
+// SAFETY: as above; a shared block only gives out its length and pointer.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Maps `capacity` bytes and faults them in, so that no page is fresh while a batch is filled:
+    /// fresh pages cost several times more than the image that is written to them.
+    pub(super) fn map(capacity: usize) -> Result<Self> {
+        let failed = |error: std::io::Error| {
+            Error::Bug(format!("could not map {capacity} bytes for a batch: {error}"))
+        };
+        let mut map = MmapMut::map_anon(capacity).map_err(failed)?;
+        // Both are advice: a kernel without them gives the same memory, only later or slower.
+        let _huge = map.advise(Advice::HugePage);
+        if map.advise(Advice::PopulateWrite).is_err() {
+            map.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
+        }
+        let start = map.as_mut_ptr();
+        Ok(Self { map, start })
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.map.len()
+    }
+}
+
+/// A block that is being filled, with one owner.
+#[derive(Debug)]
+pub(super) struct Draft {
+    held: Held,
+    bytes: usize,
+}
+
+impl Draft {
+    /// `held` has a block of at least `bytes` bytes.
+    pub(super) fn new(held: Held, bytes: usize) -> Self {
+        assert!(held.block().capacity() >= bytes, "the pool gives blocks that are large enough");
+        Self { held, bytes }
+    }
+
+    /// Splits the block into slots. The ranges are in rising order and do not overlap.
+    pub(super) fn split(self, ranges: &[Range<usize>]) -> (Vec<Slot>, Seal) {
+        let mut end = 0;
+        for range in ranges {
+            let ordered = end <= range.start && range.start <= range.end;
+            assert!(ordered && range.end <= self.bytes, "slots are disjoint parts of the block");
+            end = range.end;
+        }
+        let held = Arc::new(self.held);
+        let slot = |range: &Range<usize>| Slot { held: Arc::clone(&held), range: range.clone() };
+        let slots = ranges.iter().map(slot).collect();
+        (slots, Seal { held, bytes: self.bytes })
+    }
+}
+
+/// A part of a block that one thread fills.
+#[derive(Debug)]
+pub(super) struct Slot {
+    held: Arc<Held>,
+    range: Range<usize>,
+}
+
+impl Deref for Slot {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let start = self.held.block().start;
+        // SAFETY: the range lies in the block (checked in `split`), which lives as long as `held`;
+        // no other slot has these bytes, and no lease exists while this slot does.
+        unsafe { std::slice::from_raw_parts(start.add(self.range.start), self.range.len()) }
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let start = self.held.block().start;
+        // SAFETY: as in `deref`; `&mut self` makes this the only access through the slot.
+        unsafe { std::slice::from_raw_parts_mut(start.add(self.range.start), self.range.len()) }
+    }
+}
+
+/// What remains of a draft while its slots are filled.
+#[derive(Debug)]
+pub(super) struct Seal {
+    held: Arc<Held>,
+    bytes: usize,
+}
+
+impl Seal {
+    /// The filled block; all slots have been dropped.
+    pub(super) fn lease(self) -> Lease {
+        let held = Arc::into_inner(self.held).expect("all slots are dropped when they are filled");
+        Lease { held, bytes: self.bytes }
+    }
+}
+
+/// A finished batch's memory. It goes back to the pool when the lease is dropped; whoever has a
+/// tensor over it keeps the lease.
+#[derive(Debug)]
+pub struct Lease {
+    held: Held,
+    bytes: usize,
+}
+
+impl Lease {
+    /// The first byte. The memory is the holder's until the lease is dropped: the engine neither
+    /// reads nor writes it any more.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.held.block().start
+    }
+
+    /// Counts the memory as the trainer's from now on.
+    pub(super) fn hand_over(&mut self) {
+        self.held.hand_over();
+    }
+}
+
+impl Deref for Lease {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block has at least `bytes` bytes, all of them initialised (mappings start
+        // zeroed), and lives as long as `self.held`; the slots that wrote them are dropped.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes) }
+    }
+}

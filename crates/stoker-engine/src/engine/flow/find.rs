@@ -1,0 +1,139 @@
+//! Bringing in one sample: its line, its images, its measures; and where it is bad, a spare.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::future;
+use futures::stream::{FuturesOrdered, TryStreamExt};
+
+use super::{Brought, Line, Permit, Work};
+use crate::engine::rooms::flaw_of;
+use crate::error::{Error, Flaw, Result, SampleError};
+use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+
+/// A sample that can be used, and the bad ones that were met on the way to it.
+pub(super) struct Found {
+    pub(super) measured: Measured,
+    pub(super) bad: Vec<SampleError>,
+    /// For the compressed bytes that the sample still holds.
+    pub(super) permits: Vec<Permit>,
+}
+
+/// What images have weighed so far: an image's size is not known before it is asked for, and a
+/// permit is needed before that.
+#[derive(Debug)]
+pub(super) struct Sizes(AtomicU64);
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self(AtomicU64::new(256 << 10))
+    }
+}
+
+impl Sizes {
+    fn expected(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A running mean over about the last 16 images; racing updates lose a little of it.
+    fn learn(&self, size: u64) {
+        let mean = self.expected();
+        self.0.store((mean * 15 + size) / 16, Ordering::Relaxed);
+    }
+}
+
+impl Line {
+    pub(super) async fn find(self: &Arc<Self>, step: u64, position: Position) -> Result<Found> {
+        let mut bad = Vec::new();
+        for attempt in 0.. {
+            let id = self.rooms.candidate(position, attempt)?;
+            match self.try_sample(step, id).await? {
+                Ok((measured, permits)) => return Ok(Found { measured, bad, permits }),
+                Err(flaw) => {
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
+                }
+            }
+        }
+        unreachable!("candidates end with an error")
+    }
+
+    async fn try_sample(
+        self: &Arc<Self>,
+        step: u64,
+        id: SampleId,
+    ) -> Result<Result<(Measured, Vec<Permit>), Flaw>> {
+        let extent = match self.rooms.dataset.locate(id.row) {
+            Ok(extent) => extent,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let (sample, line) = match self.read_line(step, id, &extent).await? {
+            Ok(read) => read,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let images = sample.images.iter().map(|image| self.bring(step, image));
+        let images = images.collect::<FuturesOrdered<_>>().try_collect::<Vec<_>>().await;
+        let images = match images {
+            Ok(images) => images,
+            Err(error) => return flaw_of(error).map(Err),
+        };
+        let (images, permits): (Vec<Bytes>, Vec<Option<Permit>>) = images.into_iter().unzip();
+        let permits = permits.into_iter().flatten().chain(line).collect();
+        let rooms = Arc::clone(&self.rooms);
+        let measure = move |_: &mut _| rooms.measure(sample, images);
+        let measured = self.workers.run(Work::Measure, step, measure).await?;
+        Ok(measured.map(|measured| (measured, permits)))
+    }
+
+    /// Reads and parses a line. Its permit is kept only where its bytes are: with inline images.
+    async fn read_line(
+        self: &Arc<Self>,
+        step: u64,
+        id: SampleId,
+        extent: &Extent,
+    ) -> Result<Result<(Sample, Option<Permit>), Flaw>> {
+        let origin = self.rooms.dataset.origin(id.row);
+        let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
+        let permit = self.budget.take(step, size, || format!("the line at {origin}")).await?;
+        let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
+        let rooms = Arc::clone(&self.rooms);
+        let raw = RawSample { id, bytes, origin: origin.clone() };
+        let parsed = self.workers.run(Work::Measure, step, move |_| rooms.parse(&raw)).await?;
+        Ok(parsed.map(|sample| {
+            let inline = sample.images.iter().any(|image| matches!(image, ImageRef::Inline(_)));
+            (sample, inline.then_some(permit))
+        }))
+    }
+
+    async fn bring(&self, step: u64, image: &ImageRef) -> Result<(Bytes, Option<Permit>)> {
+        match image {
+            ImageRef::Inline(bytes) => Ok((bytes.clone(), None)),
+            ImageRef::Stored(extent) => {
+                let (bytes, permit) = self.bring_stored(step, extent).await?;
+                Ok((bytes, Some(permit)))
+            }
+        }
+    }
+
+    async fn bring_stored(&self, step: u64, extent: &Extent) -> Result<Brought> {
+        let name = || format!("the image {}", extent.object);
+        let permit = self.budget.take(step, self.sizes.expected(), name).await?;
+        let permit = Mutex::new(permit);
+        let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
+        let admit = async |size: u64| -> Result<()> {
+            self.rooms.admissible(extent, size)?;
+            let missing = size.saturating_sub(held().bytes());
+            if missing > 0 {
+                let more = self.budget.take(step, missing, name).await?;
+                held().absorb(more);
+            }
+            Ok(())
+        };
+        let bytes = self.rooms.fetcher.read(extent, admit).await?;
+        let size = bytes.len() as u64;
+        self.sizes.learn(size);
+        let mut permit = permit.into_inner().map_err(|_| Error::Bug("a poisoned permit".into()))?;
+        permit.shrink(size);
+        Ok((bytes, permit))
+    }
+}

@@ -1,0 +1,274 @@
+//! Who gets memory for a batch, and when: blocks are pooled and reused, and all of them together
+//! stay under the limit.
+//!
+//! Batches are finished out of order and delivered in order, so memory is given in a way that can
+//! not lock up: a later batch gets a block only if enough remains for every earlier batch that has
+//! none yet. Should an estimate prove too small, the earliest batch goes over the limit, once,
+//! rather than wait for batches that wait for it. When it is the trainer that holds everything, the
+//! earliest batch waits for it, and gives up with an error that says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::block::{Block, Draft};
+use crate::error::{BudgetError, Bytes, Error, Result};
+use crate::metrics::Metrics;
+
+/// Size of a huge page, which blocks are multiples of.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// How long the earliest batch waits while the trainer holds all memory.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The memory of all batches of a loader.
+#[derive(Debug)]
+pub(super) struct Pool {
+    limit: usize,
+    patience: Duration,
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Block>,
+    /// Bytes of idle blocks.
+    idle_bytes: usize,
+    /// Bytes of blocks that are given out.
+    leased: usize,
+    /// The part of them that the trainer has.
+    with_trainer: usize,
+    /// The first batch without a block.
+    head: u64,
+    /// Batches after `head` that have one, and its size.
+    placed: BTreeMap<u64, usize>,
+    waiting: BTreeMap<u64, Waiter>,
+    /// The largest block given out so far: what an earlier batch may come to need.
+    largest: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    capacity: usize,
+    granted: oneshot::Sender<Held>,
+}
+
+/// A block (or the right to map one) that goes back to the pool when it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    pool: Arc<Pool>,
+    block: Option<Block>,
+    capacity: usize,
+    with_trainer: bool,
+}
+
+impl Held {
+    pub(super) fn block(&self) -> &Block {
+        self.block.as_ref().expect("a draft is made of a block that is mapped")
+    }
+
+    /// Maps the block if it was none to reuse. Takes milliseconds.
+    pub(super) fn draft(mut self, bytes: usize) -> Result<Draft> {
+        if self.block.is_none() {
+            self.block = Some(Block::map(self.capacity)?);
+            self.pool.metrics.arena_bytes.add(self.capacity as u64);
+        }
+        Ok(Draft::new(self, bytes))
+    }
+
+    pub(super) fn hand_over(&mut self) {
+        if !self.with_trainer {
+            self.with_trainer = true;
+            let mut state = self.pool.lock();
+            state.with_trainer += self.capacity;
+            self.pool.settle(state);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pool.metrics.leased_bytes.sub(self.capacity as u64);
+        let mut state = self.pool.lock();
+        state.leased -= self.capacity;
+        if self.with_trainer {
+            state.with_trainer -= self.capacity;
+        }
+        if let Some(block) = self.block.take() {
+            state.idle_bytes += self.capacity;
+            state.idle.push(block);
+        }
+        self.pool.settle(state);
+    }
+}
+
+impl Pool {
+    pub(super) fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { limit, patience: PATIENCE, metrics, state: Mutex::default() })
+    }
+
+    /// Waits for memory for batch `order`. Orders are given without gaps, from 0.
+    pub(super) async fn take(self: &Arc<Self>, order: u64, bytes: usize) -> Result<Held> {
+        let mut grant = self.ask(order, bytes)?;
+        let _entry = Entry { pool: self, order };
+        loop {
+            match tokio::time::timeout(self.patience, &mut grant).await {
+                Ok(held) => return held.map_err(|_| Error::Stopped),
+                Err(_) if self.trainer_holds_all(order) => return Err(self.held_back(bytes)),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Memory for batch `order`, without waiting.
+    pub(super) fn take_now(self: &Arc<Self>, order: u64, bytes: usize) -> Result<Held> {
+        let _entry = Entry { pool: self, order };
+        self.ask(order, bytes)?.try_recv().map_err(|_| self.held_back(bytes))
+    }
+
+    fn ask(self: &Arc<Self>, order: u64, bytes: usize) -> Result<oneshot::Receiver<Held>> {
+        let capacity = capacity_for(bytes);
+        if capacity > self.limit / 2 {
+            return Err(self.too_large(bytes, capacity));
+        }
+        let (granted, grant) = oneshot::channel();
+        let mut state = self.lock();
+        state.waiting.insert(order, Waiter { capacity, granted });
+        self.settle(state);
+        Ok(grant)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trainer_holds_all(&self, order: u64) -> bool {
+        let state = self.lock();
+        state.head == order && state.leased == state.with_trainer
+    }
+
+    /// Grants what can be granted. The grants are sent without the lock, since a receiver that is
+    /// gone gives its block straight back.
+    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let mut grants = Vec::new();
+        let orders: Vec<u64> = state.waiting.keys().copied().collect();
+        for order in orders {
+            let capacity = state.waiting[&order].capacity;
+            if !state.may_take(order, capacity, self.limit) {
+                continue;
+            }
+            let waiter = state.waiting.remove(&order).expect("it is among the waiting");
+            let (block, unmapped) = state.give(capacity, self.limit);
+            self.metrics.arena_bytes.sub(unmapped as u64);
+            let capacity = block.as_ref().map_or(capacity, Block::capacity);
+            state.place(order, capacity);
+            self.metrics.leased_bytes.add(capacity as u64);
+            let held = Held { pool: Arc::clone(self), block, capacity, with_trainer: false };
+            grants.push((waiter.granted, held));
+        }
+        drop(state);
+        for (granted, held) in grants {
+            drop(granted.send(held));
+        }
+    }
+
+    fn too_large(&self, bytes: usize, capacity: usize) -> Error {
+        let enough = Bytes((2 * capacity) as u64 * 4 / 3 + (1 << 20));
+        Error::Budget(BudgetError {
+            what: "a batch".into(),
+            needed: bytes as u64,
+            limit: self.limit as u64 / 2,
+            hint: format!(
+                "half of the memory for batches is the limit, since the trainer holds one batch \
+                 while it asks for the next: set engine.memory to {enough} or more, or make \
+                 batches smaller (pack.batch-size, vision.max-pixels, vision.pixels)"
+            ),
+        })
+    }
+
+    fn held_back(&self, bytes: usize) -> Error {
+        let with_trainer = Bytes(self.lock().with_trainer as u64);
+        Error::Budget(BudgetError {
+            what: "the next batch".into(),
+            needed: bytes as u64,
+            limit: self.limit as u64,
+            hint: format!(
+                "the trainer still holds batches of {with_trainer}: drop them (and all tensors \
+                 over them), or raise engine.memory"
+            ),
+        })
+    }
+}
+
+impl State {
+    fn may_take(&self, order: u64, capacity: usize, limit: usize) -> bool {
+        let earlier = (order - self.head) as usize - self.placed.range(..order).count();
+        let reserve = earlier.saturating_mul(self.largest.max(capacity));
+        let fits = self.leased + capacity + reserve <= limit;
+        let later: usize = self.placed.values().sum();
+        let would_lock_up = later > 0 && self.leased - later == self.with_trainer;
+        fits || (order == self.head && would_lock_up)
+    }
+
+    fn place(&mut self, order: u64, capacity: usize) {
+        self.leased += capacity;
+        self.placed.insert(order, capacity);
+        while self.placed.remove(&self.head).is_some() {
+            self.head += 1;
+        }
+    }
+
+    /// A block to reuse, if one fits; else room is made for a new one. Returns also how many bytes
+    /// were unmapped for that.
+    fn give(&mut self, capacity: usize, limit: usize) -> (Option<Block>, usize) {
+        self.largest = self.largest.max(capacity);
+        let fitting = |block: &Block| (capacity..=2 * capacity).contains(&block.capacity());
+        let best = (0..self.idle.len())
+            .filter(|&i| fitting(&self.idle[i]))
+            .min_by_key(|&i| self.idle[i].capacity());
+        if let Some(best) = best {
+            let block = self.idle.swap_remove(best);
+            self.idle_bytes -= block.capacity();
+            return (Some(block), 0);
+        }
+        let mut unmapped = 0;
+        while self.leased + capacity + self.idle_bytes > limit {
+            let Some(block) = self.idle.pop() else { break };
+            self.idle_bytes -= block.capacity();
+            unmapped += block.capacity();
+        }
+        (None, unmapped)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let idle = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).idle_bytes;
+        self.metrics.arena_bytes.sub(idle as u64);
+    }
+}
+
+/// Takes a waiter back when the one who waits is gone.
+struct Entry<'a> {
+    pool: &'a Arc<Pool>,
+    order: u64,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.pool.lock().waiting.remove(&self.order);
+    }
+}
+
+/// Blocks come in steps of an eighth of their size, so that batches of similar size can reuse each
+/// other's.
+fn capacity_for(bytes: usize) -> usize {
+    let step = (bytes.next_power_of_two() / 8).max(HUGE_PAGE);
+    bytes.max(1).next_multiple_of(step)
+}
+
+#[cfg(test)]
+mod tests;

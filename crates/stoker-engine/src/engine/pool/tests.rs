@@ -1,0 +1,106 @@
+use futures::FutureExt;
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+fn pool(limit: usize) -> Arc<Pool> {
+    let patience = Duration::from_millis(20);
+    Arc::new(Pool { limit, patience, metrics: Arc::default(), state: Mutex::default() })
+}
+
+/// Polls once: granted now, or not yet.
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    future.now_or_never()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+#[test]
+fn memory_is_reused_and_stays_under_the_limit() {
+    let metrics = Arc::<Metrics>::default();
+    let pool = Pool::new(64 * MIB, Arc::clone(&metrics));
+    let mut starts = Vec::new();
+    for order in 0..10 {
+        let draft = pool.take_now(order, 8 * MIB).unwrap().draft(8 * MIB).unwrap();
+        let (mut slots, seal) = draft.split(&[0..8 * MIB]);
+        slots[0].fill(order as u8);
+        drop(slots);
+        let lease = seal.lease();
+        assert!(lease.iter().all(|&byte| byte == order as u8));
+        starts.push(lease.as_ptr() as usize);
+    }
+    starts.dedup();
+    assert_eq!(starts.len(), 1, "one block serves all batches in turn");
+    assert_eq!(metrics.arena_bytes.peak(), 8 * MIB as u64);
+    assert_eq!(metrics.leased_bytes.get(), 0);
+    drop(pool);
+    assert_eq!(metrics.arena_bytes.get(), 0);
+}
+
+#[test]
+fn a_batch_over_half_of_the_memory_is_refused_by_name() {
+    let error = pool(64 * MIB).take_now(0, 33 * MIB).unwrap_err().to_string();
+    assert!(error.contains("a batch needs 33.0 MiB"), "{error}");
+    assert!(error.contains("engine.memory"), "{error}");
+}
+
+#[test]
+fn a_later_batch_leaves_room_for_the_earlier_ones() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let late = now(pool.take(1, 16 * MIB)).expect("two of this size fit").unwrap();
+        assert!(now(pool.take(2, 16 * MIB)).is_none(), "room is kept for batch 0");
+        let early = now(pool.take(0, 16 * MIB)).expect("batch 0 has its room").unwrap();
+        drop((late, early));
+    });
+}
+
+#[test]
+fn the_earliest_batch_is_never_locked_up_by_later_ones() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let _late = now(pool.take(1, 16 * MIB)).unwrap().unwrap();
+        let _later = now(pool.take(2, 2 * MIB)).unwrap().unwrap();
+        now(pool.take(0, 20 * MIB)).expect("over the limit, rather than never").unwrap();
+    });
+}
+
+#[test]
+fn a_trainer_that_keeps_everything_is_told_so() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let mut kept = Vec::new();
+        for order in 0..2 {
+            let mut held = pool.take(order, 16 * MIB).await.unwrap();
+            held.hand_over();
+            kept.push(held);
+        }
+        let error = pool.take(2, 16 * MIB).await.unwrap_err().to_string();
+        assert!(error.contains("the trainer still holds batches of 32.0 MiB"), "{error}");
+        kept.pop();
+        pool.take(2, 16 * MIB).await.expect("there is room after one is dropped");
+    });
+}
+
+#[test]
+fn one_who_stops_waiting_gives_everything_back() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let held = pool.take(0, 20 * MIB).await.unwrap();
+        let held_too = pool.take(1, 20 * MIB).await.unwrap();
+        assert!(now(pool.take(2, 20 * MIB)).is_none());
+        drop((held, held_too));
+        let state = pool.lock();
+        assert_eq!((state.leased, state.waiting.len()), (0, 0));
+    });
+}
+
+#[test]
+#[should_panic(expected = "slots are disjoint parts of the block")]
+fn overlapping_slots_are_refused() {
+    let draft = pool(64 * MIB).take_now(0, MIB).unwrap().draft(MIB).unwrap();
+    drop(draft.split(&[0..100, 99..200]));
+}

@@ -1,0 +1,176 @@
+//! The engine as a plain loop: slow, one thing after the other, and the definition of what the fast
+//! engine does. Whatever the number of workers, the budget or the order in which bytes arrive, the
+//! fast engine's batches are byte-identical to these.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::batch::Batch;
+use super::block::{Draft, Slot};
+use super::peek::Peek;
+use super::pool::Pool;
+use super::rooms::{Rooms, flaw_of};
+use super::workers::Bench;
+use crate::error::{Error, Flaw, Result, SampleError};
+use crate::pack::Layout;
+use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+
+/// Makes batches one by one.
+#[derive(Debug)]
+pub struct Reference {
+    rooms: Arc<Rooms>,
+    pool: Arc<Pool>,
+    bench: Bench,
+    taken: u64,
+}
+
+impl Reference {
+    /// A loop over opened rooms.
+    pub fn new(rooms: Arc<Rooms>) -> Self {
+        let pool = Pool::new(usize::MAX / 4, Arc::clone(&rooms.metrics));
+        Self { rooms, pool, bench: Bench::default(), taken: 0 }
+    }
+
+    /// Makes one batch of the global sequence.
+    pub fn batch(&mut self, sequence: u64) -> Result<Batch> {
+        let name = self.rooms.plan.batch(sequence);
+        let (mut samples, mut bad) = (Vec::new(), Vec::new());
+        for position in self.rooms.plan.positions(name) {
+            samples.push(self.find(position, &mut bad)?);
+        }
+        let layout = self.rooms.layout(&samples);
+        let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
+        let mut text = slots.pop().expect("the last slot is for the text");
+        let mut slots = slots.into_iter();
+        let mut learned = Vec::new();
+        for sample in &samples {
+            let flaw = self.fill(sample, &mut slots);
+            learned.push(flaw.is_none());
+            if let Some(flaw) = flaw {
+                bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+            }
+        }
+        self.rooms.write_text(&layout, &samples, &learned, &mut text);
+        drop(text);
+        Ok(finished(name, &samples, layout, seal.lease(), bad))
+    }
+
+    /// One sample as the model sees it. A bad sample is an error.
+    pub(crate) fn peek(&mut self, position: Position) -> Result<Peek> {
+        let id = self.rooms.plan.sample_at(position);
+        let origin = self.rooms.dataset.origin(id.row);
+        let bad = |flaw| {
+            let origin = origin.clone();
+            Error::Sample(Box::new(SampleError { id, flaw, origin }))
+        };
+        let sample = self.read(id)?.map_err(bad)?;
+        let conversation = sample.conversation.clone();
+        let measured = self.measure(sample)?.map_err(bad)?;
+        let mut images = Vec::new();
+        for image in &measured.images {
+            let resized = self.rooms.look(image, &mut self.bench).map_err(bad)?;
+            images.push((image.plan.grid, resized));
+        }
+        let text = &measured.text;
+        let token = |(&id, &trained): (&u32, &bool)| (id, self.rooms.text.token_text(id), trained);
+        let tokens = text.tokens.iter().zip(&text.trained).map(token).collect();
+        Ok(Peek { id, origin, conversation, tokens, images })
+    }
+
+    fn find(&mut self, position: Position, bad: &mut Vec<SampleError>) -> Result<Measured> {
+        for attempt in 0.. {
+            let id = self.rooms.candidate(position, attempt)?;
+            match self.try_sample(id)? {
+                Ok(measured) => return Ok(measured),
+                Err(flaw) => {
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?)
+                }
+            }
+        }
+        unreachable!("candidates end with an error")
+    }
+
+    fn try_sample(&self, id: SampleId) -> Result<Result<Measured, Flaw>> {
+        match self.read(id)? {
+            Ok(sample) => self.measure(sample),
+            Err(flaw) => Ok(Err(flaw)),
+        }
+    }
+
+    fn read(&self, id: SampleId) -> Result<Result<Sample, Flaw>> {
+        let rooms = &self.rooms;
+        let extent = match rooms.dataset.locate(id.row) {
+            Ok(extent) => extent,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let bytes = rooms.fetcher.read_blocking(&extent)?;
+        let raw = RawSample { id, bytes, origin: rooms.dataset.origin(id.row) };
+        Ok(rooms.parse(&raw))
+    }
+
+    fn measure(&self, sample: Sample) -> Result<Result<Measured, Flaw>> {
+        let mut images: Vec<Bytes> = Vec::new();
+        for image in &sample.images {
+            match image {
+                ImageRef::Inline(bytes) => images.push(bytes.clone()),
+                ImageRef::Stored(extent) => match self.read_image(extent) {
+                    Ok(bytes) => images.push(bytes),
+                    Err(error) => return flaw_of(error).map(Err),
+                },
+            }
+        }
+        Ok(self.rooms.measure(sample, images))
+    }
+
+    fn read_image(&self, extent: &Extent) -> Result<Bytes> {
+        let bytes = self.rooms.fetcher.read_blocking(extent)?;
+        self.rooms.admissible(extent, bytes.len() as u64)?;
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, sample: &Measured, slots: &mut impl Iterator<Item = Slot>) -> Option<Flaw> {
+        let mut first = None;
+        for image in &sample.images {
+            let mut slot = slots.next().expect("a slot for each image");
+            let outcome = self.rooms.fill(image, &mut slot, &mut self.bench);
+            first = first.or(outcome.err());
+        }
+        first
+    }
+
+    fn draft(&mut self, bytes: usize) -> Result<Draft> {
+        let order = self.taken;
+        self.taken += 1;
+        self.pool.take_now(order, bytes)?.draft(bytes)
+    }
+}
+
+/// Slots of all images in reading order, then one for all text tensors.
+pub(super) fn slot_ranges(layout: &Layout) -> Vec<std::ops::Range<usize>> {
+    let mut ranges: Vec<_> = layout.slots.iter().flatten().cloned().collect();
+    let pixels = layout.tensor("pixel_values").map_or(0, |tensor| tensor.range().end);
+    let text = pixels.next_multiple_of(crate::pack::ALIGNMENT);
+    ranges.push(text..layout.bytes);
+    ranges
+}
+
+/// Puts the finished batch together.
+pub(super) fn finished(
+    name: crate::sample::BatchName,
+    samples: &[Measured],
+    layout: Layout,
+    lease: super::block::Lease,
+    bad: Vec<SampleError>,
+) -> Batch {
+    Batch {
+        name,
+        samples: samples.iter().map(|sample| sample.id).collect(),
+        tensors: layout.tensors,
+        tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
+        images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
+        lease: Arc::new(lease),
+        bad,
+        cursor: None,
+    }
+}

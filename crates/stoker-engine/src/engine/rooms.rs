@@ -1,0 +1,233 @@
+//! What every batch passes through: the opened rooms, and the steps that both engines take.
+//!
+//! A step is a function of its arguments and the (immutable) rooms, so it gives the same on any
+//! thread. The engines differ only in when and where they call the steps.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::workers::Bench;
+use crate::dataset::Dataset;
+use crate::error::{
+    Bytes as Size, DatasetError, Error, FetchError, FetchErrorKind, Flaw, Result, SampleError,
+};
+use crate::fetch::Fetcher;
+use crate::image;
+use crate::metrics::{Metrics, Room};
+use crate::pack::{self, Layout, PatchRow};
+use crate::plan::{Identity, Plan};
+use crate::recipe::{OnBadSample, Recipe, RgbRules};
+use crate::sample::{
+    EncodedImage, Extent, ImagePlan, ImageRef, Measured, Position, RawSample, RgbImage, Sample,
+    SampleId,
+};
+use crate::text::Encoder;
+use crate::vision::Preprocessor;
+
+/// How many spare rows are looked at before the dataset as a whole is called bad.
+const MOST_ATTEMPTS: u32 = 100;
+
+/// The opened rooms.
+#[derive(Debug)]
+pub struct Rooms {
+    pub(crate) recipe: Recipe,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) plan: Plan,
+    pub(crate) dataset: Dataset,
+    pub(crate) fetcher: Fetcher,
+    pub(crate) vision: Preprocessor,
+    pub(crate) text: Encoder,
+    rgb: RgbRules,
+}
+
+impl Rooms {
+    /// Opens all rooms; `progress` is told bytes read and bytes in all while an index is built.
+    pub fn open(recipe: Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
+        let metrics = Arc::<Metrics>::default();
+        let model = recipe.model.as_deref().map(Path::new);
+        let vision = Preprocessor::open(model, &recipe.vision, recipe.compat)?;
+        let text = Encoder::open(model, &recipe.text)?;
+        let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
+        let dataset = Dataset::open(&recipe.dataset, &fetcher, progress)?;
+        let identity = identity(&recipe, &dataset, &vision, &text);
+        let plan = Plan::new(&recipe.plan, recipe.pack.batch_size, dataset.rows(), identity)?;
+        let rgb = recipe.compat.rgb();
+        Ok(Self { recipe, metrics, plan, dataset, fetcher, vision, text, rgb })
+    }
+
+    /// Opens the dataset alone.
+    pub(crate) fn open_dataset(
+        recipe: &Recipe,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Dataset> {
+        let fetcher = Fetcher::new(&recipe.fetch, Arc::default())?;
+        Dataset::open(&recipe.dataset, &fetcher, progress)
+    }
+
+    /// The sample to try for a position: its own, then one spare after the other.
+    pub(super) fn candidate(&self, position: Position, attempt: u32) -> Result<SampleId> {
+        match attempt {
+            0 => Ok(self.plan.sample_at(position)),
+            1..=MOST_ATTEMPTS => Ok(self.plan.spare(position, attempt)),
+            _ => Err(Error::Dataset(DatasetError {
+                line: None,
+                reason: format!("{MOST_ATTEMPTS} samples in a row are bad"),
+                hint: Some(
+                    "run `stoker peek` on it; set engine.on-bad-sample = \"stop\" to see \
+                     the first one"
+                        .into(),
+                ),
+                uri: self.recipe.dataset.source.clone(),
+            })),
+        }
+    }
+
+    /// What a line means.
+    pub(super) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
+        let _busy = self.metrics.room(Room::Dataset).enter();
+        self.dataset.parse(raw)
+    }
+
+    /// Refuses an image file over the limit, before its bytes are read.
+    pub(super) fn admissible(&self, extent: &Extent, size: u64) -> Result<()> {
+        let limit = self.recipe.image.max_bytes;
+        if size <= limit {
+            return Ok(());
+        }
+        Err(Error::Fetch(Box::new(FetchError {
+            kind: FetchErrorKind::TooLarge,
+            range: extent.range.clone(),
+            attempts: 1,
+            status: None,
+            reason: format!("an image of {}, and image.max-bytes is {}", Size(size), Size(limit)),
+            hint: Some("raise image.max-bytes if it is really an image".into()),
+            uri: extent.object.to_string(),
+        })))
+    }
+
+    /// Sizes and tokens of a sample whose images were fetched.
+    pub(super) fn measure(&self, sample: Sample, images: Vec<Bytes>) -> Result<Measured, Flaw> {
+        let inspected = images.into_iter().enumerate().map(|(number, bytes)| {
+            self.inspect(bytes).map_err(|flaw| of_image(flaw, &sample, number))
+        });
+        let mut images = inspected.collect::<Result<Vec<_>, Flaw>>()?;
+        let grids: Vec<_> = images.iter().map(|image| image.plan.grid).collect();
+        let _busy = self.metrics.room(Room::Text).enter();
+        let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
+        images.truncate(text.images);
+        Ok(Measured { id: sample.id, text, images, origin: sample.origin })
+    }
+
+    fn inspect(&self, bytes: Bytes) -> Result<EncodedImage, Flaw> {
+        let header = image::inspect(&bytes, &self.recipe.image, self.rgb)?;
+        let plan: ImagePlan = self.vision.plan(header.size())?;
+        Ok(EncodedImage { bytes, header, plan })
+    }
+
+    /// Places everything in a batch.
+    pub(super) fn layout(&self, samples: &[Measured]) -> Layout {
+        let row = PatchRow { dtype: self.vision.dtype(), columns: self.vision.columns() };
+        pack::layout(samples, row, &self.recipe.pack)
+    }
+
+    /// Decodes an image and writes its patches; on a flaw, the mean colour.
+    pub(super) fn fill(
+        &self,
+        image: &EncodedImage,
+        slot: &mut [u8],
+        bench: &mut Bench,
+    ) -> Result<(), Flaw> {
+        let decoded = {
+            let _busy = self.metrics.room(Room::Image).enter();
+            let limits = &self.recipe.image;
+            bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb)
+        };
+        let meter = self.metrics.room(Room::Vision);
+        let _busy = meter.enter();
+        meter.bytes.add(slot.len() as u64);
+        match decoded {
+            Ok(rgb) => {
+                self.metrics.room(Room::Image).bytes.add(rgb.pixels.len() as u64);
+                self.vision.write(rgb, &image.plan, slot, &mut bench.scratch);
+                Ok(())
+            }
+            Err(flaw) => {
+                self.vision.write_neutral(&image.plan, slot);
+                Err(flaw)
+            }
+        }
+    }
+
+    /// An image as the model sees it.
+    pub(super) fn look(&self, image: &EncodedImage, bench: &mut Bench) -> Result<RgbImage, Flaw> {
+        let limits = &self.recipe.image;
+        let rgb = bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb)?;
+        Ok(self.vision.resize(rgb, &image.plan, &mut bench.scratch).clone())
+    }
+
+    /// Writes the text tensors.
+    pub(super) fn write_text(
+        &self,
+        layout: &Layout,
+        samples: &[Measured],
+        learned: &[bool],
+        text: &mut [u8],
+    ) {
+        let meter = self.metrics.room(Room::Pack);
+        let _busy = meter.enter();
+        meter.bytes.add(text.len() as u64);
+        pack::write_text(layout, samples, learned, self.text.pad_token(), text);
+    }
+
+    /// Turns a flaw into a bad sample to go on from, or into the error that ends the run.
+    pub(super) fn bad(&self, id: SampleId, flaw: Flaw, origin: &str) -> Result<SampleError> {
+        let error = SampleError { id, flaw, origin: origin.to_owned() };
+        match self.recipe.engine.on_bad_sample {
+            OnBadSample::Replace => Ok(error),
+            OnBadSample::Stop => Err(Error::Sample(Box::new(error))),
+        }
+    }
+}
+
+/// A missing, forbidden or oversized object is the sample's flaw; all else is the operator's.
+pub(super) fn flaw_of(error: Error) -> Result<Flaw> {
+    let code = match &error {
+        Error::Fetch(fetch) => match fetch.kind {
+            FetchErrorKind::NotFound => "missing",
+            FetchErrorKind::Forbidden => "forbidden",
+            FetchErrorKind::TooLarge => "too-many-bytes",
+            _ => return Err(error),
+        },
+        _ => return Err(error),
+    };
+    Ok(Flaw::new(Room::Fetch, code, error.to_string()))
+}
+
+fn of_image(flaw: Flaw, sample: &Sample, number: usize) -> Flaw {
+    let place = match sample.images.get(number) {
+        Some(ImageRef::Stored(extent)) => extent.object.to_string(),
+        _ => "inline".to_owned(),
+    };
+    Flaw { reason: format!("{} (image {}: {place})", flaw.reason, number + 1), ..flaw }
+}
+
+/// Everything that decides what batches hold, by name. What only decides how fast they come is not
+/// in it.
+fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &Encoder) -> Identity {
+    let mut identity = Identity::default();
+    identity.add("dataset", format!("{:016x}", dataset.fingerprint()));
+    identity.add("dataset.media-root", recipe.dataset.media_root.as_deref().unwrap_or_default());
+    identity.add("compat", format!("{:?}", recipe.compat));
+    identity.add("image", hash(&format!("{:?}", recipe.image)));
+    identity.add("vision", hash(&format!("{vision:?}")));
+    identity.add("text", format!("{:016x}", text.fingerprint()));
+    identity.add("pack.pad-to-multiple", recipe.pack.pad_to_multiple);
+    identity.add("engine.on-bad-sample", format!("{:?}", recipe.engine.on_bad_sample));
+    identity
+}
+
+fn hash(text: &str) -> String {
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+}

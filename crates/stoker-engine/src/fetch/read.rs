@@ -1,0 +1,168 @@
+//! A read: attempts until one succeeds, memory asked for in between.
+//!
+//! A body that breaks off goes on at the byte where it did, if the store can be held to the version
+//! that was opened (If-Match); otherwise it starts anew.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::error::Result;
+use crate::metrics::Room as Name;
+use crate::sample::{Extent, Location, Scheme};
+
+use super::attempt::{Ask, InFlight, Opened, changed, open};
+use super::failure::{Failure, Tries};
+use super::{Fetcher, ObjectInfo, Room};
+
+pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
+    let object = Arc::new(object.clone());
+    let mut tries = Tries::new(&object, None, room.config.attempts);
+    let ask = Ask { object: Arc::clone(&object), range: None, version: None, head: true };
+    loop {
+        match request(room, &ask, &tries).await?.and_then(Opened::info) {
+            Ok(info) => {
+                room.metrics.room(Name::Fetch).items.add(1);
+                return Ok(info);
+            }
+            Err(failure) => pause(room, &mut tries, failure).await?,
+        }
+    }
+}
+
+/// Reads an extent of the given version, or of any.
+pub(super) async fn read<F, W>(
+    room: &Room,
+    extent: &Extent,
+    version: Option<String>,
+    admit: F,
+) -> Result<Bytes>
+where
+    F: Fn(u64) -> W,
+    W: Future<Output = Result<()>>,
+{
+    let mut reading = Reading {
+        room,
+        extent,
+        tries: Tries::new(&extent.object, extent.range.clone(), room.config.attempts),
+        version,
+        admitted: None,
+        bytes: BytesMut::new(),
+    };
+    if let Some(range) = &extent.range {
+        let size = range.end.saturating_sub(range.start);
+        admit(size).await?;
+        reading.admitted = Some(size);
+        if size == 0 {
+            return Ok(Bytes::new());
+        }
+    }
+    loop {
+        let opened = match request(room, &reading.ask(), &reading.tries).await? {
+            Ok(opened) => opened,
+            Err(failure) => {
+                pause(room, &mut reading.tries, failure).await?;
+                continue;
+            }
+        };
+        let Some(opened) = reading.admit(opened, &admit).await? else { continue };
+        if let Some(bytes) = reading.collect(opened).await? {
+            return Ok(bytes);
+        }
+    }
+}
+
+struct Reading<'a> {
+    room: &'a Room,
+    extent: &'a Extent,
+    tries: Tries<'a>,
+    /// The version that all attempts must meet, once it is known.
+    version: Option<String>,
+    /// The size of the whole that memory was had for.
+    admitted: Option<u64>,
+    /// What came so far.
+    bytes: BytesMut,
+}
+
+impl Reading<'_> {
+    fn ask(&self) -> Ask {
+        let got = self.bytes.len() as u64;
+        let range = match &self.extent.range {
+            Some(range) => Some(range.start + got..range.end),
+            None if got > 0 => self.admitted.map(|size| got..size),
+            None => None,
+        };
+        let object = Arc::clone(&self.extent.object);
+        Ask { object, range, version: self.version.clone(), head: false }
+    }
+
+    /// Asks for memory, once; `None` if that took so long that the answer had to go.
+    async fn admit<F, W>(&mut self, opened: Opened, admit: &F) -> Result<Option<Opened>>
+    where
+        F: Fn(u64) -> W,
+        W: Future<Output = Result<()>>,
+    {
+        self.version = opened.version.clone().or_else(|| self.version.take());
+        if let Some(size) = self.admitted {
+            let left = size - self.bytes.len() as u64;
+            if opened.length.is_some_and(|length| length != left) {
+                let failure = changed(format!("the object had {size} bytes when it was opened"));
+                return self.tries.failed(failure).map(|_| None);
+            }
+            return Ok(Some(opened));
+        }
+        let size = opened.length.unwrap_or(Fetcher::UNTOLD);
+        let mut admission = pin!(admit(size));
+        let at_once = poll_fn(|context| Poll::Ready(admission.as_mut().poll(context))).await;
+        self.admitted = opened.length;
+        match at_once {
+            Poll::Ready(admitted) => admitted.map(|()| Some(opened)),
+            Poll::Pending => {
+                drop(opened);
+                admission.await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads the body; `None` if another attempt must read the rest of it.
+    async fn collect(&mut self, opened: Opened) -> Result<Option<Bytes>> {
+        let got = std::mem::take(&mut self.bytes);
+        let (bytes, done) = self.room.there(opened.collect(got)).await?;
+        let Err(failure) = done else {
+            let meter = self.room.metrics.room(Name::Fetch);
+            meter.items.add(1);
+            meter.bytes.add(bytes.len() as u64);
+            return Ok(Some(bytes.freeze()));
+        };
+        let resumable = self.version.is_some() && self.admitted.is_some();
+        let whole = self.admitted.is_some_and(|size| bytes.len() as u64 >= size);
+        if resumable && !whole && self.extent.object.scheme != Scheme::File {
+            self.bytes = bytes;
+        }
+        pause(self.room, &mut self.tries, failure).await?;
+        Ok(None)
+    }
+}
+
+/// One request, in a slot of its own; what can't be asked is refused without one.
+async fn request(
+    room: &Room,
+    ask: &Ask,
+    tries: &Tries<'_>,
+) -> Result<std::result::Result<Opened, Failure>> {
+    let slot = room.slot().await?;
+    let store = room.store(&ask.object).map_err(|failure| tries.refused(failure))?;
+    let in_flight = InFlight::begin(&room.metrics, slot);
+    room.there(open(store, ask.clone(), in_flight)).await
+}
+
+/// Waits before another attempt, or ends the read.
+async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
+    let delay = tries.failed(failure)?;
+    room.metrics.fetch.retries.add(1);
+    room.there(async move { tokio::time::sleep(delay).await }).await
+}

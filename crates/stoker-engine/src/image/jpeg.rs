@@ -1,0 +1,137 @@
+//! JPEG: libjpeg-turbo, bit for bit what Pillow gives.
+//!
+//! The header reader walks the markers up to the first scan as libjpeg does, junk between them
+//! included. What is sure to fail is found here already, while the sample can still be replaced: no
+//! end marker means truncated (Pillow refuses it too, even if all pixels are there), and scans are
+//! counted before any is decoded. Arithmetic coding is read; 12-bit and lossless are not.
+
+use super::bytes::{be16, take};
+use super::rgb::{Layout, convert};
+use super::{Head, bad_header, corrupt, jpeg_ffi, resize, too_many_scans, truncated, unsupported};
+use crate::error::Flaw;
+use crate::recipe::SixteenBit;
+use crate::sample::Size;
+
+/// What is found before the first scan.
+struct Frame<'a> {
+    size: Size,
+    components: u8,
+    progressive: bool,
+    exif: Option<&'a [u8]>,
+    /// Where the first scan's header ends.
+    data: usize,
+    /// How many components the first scan has.
+    scanned: u8,
+}
+
+pub(super) fn head(bytes: &[u8]) -> Result<Head<'_>, Flaw> {
+    let frame = frame(bytes)?;
+    let data = &bytes[frame.data..];
+    if !data.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
+        return Err(truncated());
+    }
+    // Inside coded data 0xFF is followed by 0 or a restart marker, so this pair starts a scan.
+    let scans = if frame.progressive || frame.scanned < frame.components {
+        1 + data.windows(2).filter(|&pair| pair == [0xFF, 0xDA]).count() as u32
+    } else {
+        1
+    };
+    Ok(Head { size: frame.size, exif: frame.exif, scans })
+}
+
+pub(super) fn decode(
+    bytes: &[u8],
+    size: Size,
+    max_scans: u32,
+    raw: &mut Vec<u8>,
+    out: &mut [u8],
+) -> Result<(), Flaw> {
+    let cmyk = frame(bytes)?.components == 4;
+    if cmyk {
+        resize(raw, size.pixels() * 4)?;
+        jpeg_ffi::decode(bytes, size, 4, max_scans, raw).map_err(|f| refuse(f, max_scans))?;
+        convert(Layout::InvertedCmyk, false, SixteenBit::Scale, raw, out);
+        Ok(())
+    } else {
+        jpeg_ffi::decode(bytes, size, 3, max_scans, out).map_err(|f| refuse(f, max_scans))
+    }
+}
+
+fn refuse(failure: jpeg_ffi::Failure, max_scans: u32) -> Flaw {
+    match failure {
+        jpeg_ffi::Failure::Corrupt(what) => corrupt(what),
+        jpeg_ffi::Failure::Truncated => truncated(),
+        jpeg_ffi::Failure::TooManyScans => too_many_scans(max_scans),
+        jpeg_ffi::Failure::OtherSize => corrupt("the header contradicts itself"),
+    }
+}
+
+fn frame(bytes: &[u8]) -> Result<Frame<'_>, Flaw> {
+    let mut start = None;
+    let mut exif = None;
+    let mut at = 2;
+    loop {
+        let (marker, segment) = next_marker(bytes, at).ok_or_else(truncated)?;
+        match marker {
+            0x01 | 0xD0..=0xD7 => {
+                at = segment;
+                continue;
+            }
+            0xD8 | 0xD9 => return Err(bad_header("there is no image before the end marker")),
+            _ => {}
+        }
+        let length = usize::from(be16(bytes, segment).ok_or_else(truncated)?);
+        let body = bytes.get(segment..segment + length).ok_or_else(truncated)?;
+        let body =
+            body.get(2..).ok_or_else(|| bad_header("a segment has no room for its length"))?;
+        at = segment + length;
+        match marker {
+            // Tables and reserved: the numbers among those of frames that are none.
+            0xC4 | 0xC8 | 0xCC => {}
+            0xC0..=0xCF => start = Some(start_of_frame(marker, body)?),
+            0xE1 if exif.is_none() && body.starts_with(b"Exif\0") => exif = body.get(6..),
+            0xDA => {
+                let Start { size, components, progressive } =
+                    start.ok_or_else(|| bad_header("a scan comes before the image's size"))?;
+                let scanned = body.first().copied().unwrap_or(0);
+                return Ok(Frame { size, components, progressive, exif, data: at, scanned });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The next marker and where its segment begins; stray bytes before it are skipped.
+fn next_marker(bytes: &[u8], mut at: usize) -> Option<(u8, usize)> {
+    loop {
+        at += bytes.get(at..)?.iter().position(|&byte| byte == 0xFF)?;
+        at += bytes[at..].iter().position(|&byte| byte != 0xFF)?;
+        if bytes[at] != 0 {
+            return Some((bytes[at], at + 1));
+        }
+    }
+}
+
+/// The start of a frame.
+struct Start {
+    size: Size,
+    components: u8,
+    progressive: bool,
+}
+
+fn start_of_frame(marker: u8, body: &[u8]) -> Result<Start, Flaw> {
+    let [precision, high, low, left, right, components] =
+        take(body, 0).ok_or_else(|| bad_header("the start of the frame is too short"))?;
+    let (height, width) = (u16::from_be_bytes([high, low]), u16::from_be_bytes([left, right]));
+    match (marker, precision, components) {
+        (0xC3 | 0xC7 | 0xCB | 0xCF, ..) => Err(unsupported("lossless JPEG")),
+        (0xC5 | 0xC6 | 0xCD | 0xCE, ..) => Err(unsupported("hierarchical JPEG")),
+        (_, 8, 1 | 3 | 4) => Ok(Start {
+            size: Size { width: u32::from(width), height: u32::from(height) },
+            components,
+            progressive: matches!(marker, 0xC2 | 0xCA),
+        }),
+        (_, 8, _) => Err(unsupported("a JPEG of other than 1, 3 or 4 components")),
+        _ => Err(unsupported("a JPEG of other than 8 bits")),
+    }
+}

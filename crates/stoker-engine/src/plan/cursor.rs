@@ -1,0 +1,95 @@
+//! Where to go on. A cursor holds the number of batches delivered (of the global sequence, so it is
+//! the same on every rank) and the identity of its plan, field by field, so that a cursor of
+//! another plan is refused by the name of what differs. It is small (under 1 KB) and plain JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{CursorError, Error, Result};
+
+/// The format of cursors; raised when their meaning changes.
+const VERSION: u32 = 1;
+
+/// Everything that decides what batches hold, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Identity(BTreeMap<String, String>);
+
+impl Identity {
+    /// Adds a field.
+    pub fn add(&mut self, name: &str, value: impl Display) {
+        self.0.insert(name.to_owned(), value.to_string());
+    }
+
+    /// The fields by name.
+    pub fn fields(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+}
+
+/// Where to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cursor {
+    /// Format of this cursor.
+    version: u32,
+    /// Batches of the global sequence that have been delivered, on all ranks together.
+    batches: u64,
+    /// Bad samples met so far by the rank that saved it.
+    bad_samples: u64,
+    /// The plan that it belongs to.
+    plan: Identity,
+}
+
+impl Cursor {
+    pub(super) fn new(plan: Identity, batches: u64, bad_samples: u64) -> Self {
+        Self { version: VERSION, batches, bad_samples, plan }
+    }
+
+    /// Reads a cursor back from the JSON that serde wrote.
+    pub fn from_json(json: &str) -> Result<Self> {
+        serde_json::from_str(json).map_err(|error| {
+            refuse("the document", "a cursor", &error.to_string(), "it is damaged, or not a cursor")
+        })
+    }
+
+    /// Batches of the global sequence that have been delivered.
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// Bad samples met so far.
+    pub fn bad_samples(&self) -> u64 {
+        self.bad_samples
+    }
+
+    pub(super) fn check(&self, plan: &Identity) -> Result<()> {
+        if self.version != VERSION {
+            let hint = "it was saved by another version of stoker; go on with that version";
+            return Err(refuse("version", &VERSION.to_string(), &self.version.to_string(), hint));
+        }
+        let absent = || "absent".to_owned();
+        for name in plan.0.keys().chain(self.plan.0.keys()) {
+            let (here, there) = (plan.0.get(name), self.plan.0.get(name));
+            if here != there {
+                let (here, there) =
+                    (here.cloned().unwrap_or_else(absent), there.cloned().unwrap_or_else(absent));
+                let hint = "resume with the recipe and the data that it was saved with, or start \
+                            anew without a cursor";
+                return Err(refuse(name, &here, &there, hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(field: &str, expected: &str, found: &str, hint: &str) -> Error {
+    Error::Cursor(CursorError {
+        field: field.to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+        hint: hint.to_owned(),
+    })
+}

@@ -1,0 +1,142 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn plan(rows: u64, config: &recipe::Plan, batch_size: u32) -> Plan {
+    Plan::new(config, batch_size, rows, Identity::default()).unwrap()
+}
+
+fn config(seed: u64, lanes: u32, epochs: Option<u64>) -> recipe::Plan {
+    recipe::Plan { seed, lanes, epochs, ..recipe::Plan::default() }
+}
+
+proptest! {
+    #[test]
+    fn every_epoch_holds_every_row_once(rows in 1_u64..3000, seed: u64, epoch in 0_u64..1_000_000) {
+        let plan = plan(rows, &config(seed, 64, None), 8);
+        let seen: BTreeSet<u64> =
+            (0..rows).map(|i| plan.sample_at(Position(epoch * rows + i)).row).collect();
+        prop_assert_eq!(seen.len() as u64, rows);
+        prop_assert_eq!(seen.last().copied(), Some(rows - 1));
+    }
+
+    #[test]
+    fn any_number_of_ranks_sees_the_same_global_sequence(
+        rows in 1_u64..500, seed: u64, batch_size in 1_u32..9, steps in 1_u64..9,
+        start in 0_u64..200, ranks in prop::sample::select(vec![1_u32, 2, 4, 8, 16, 32, 64]),
+    ) {
+        let plan = plan(rows, &config(seed, 64, None), batch_size);
+        let mut by_rank = Vec::new();
+        for step in 0..steps {
+            for rank in 0..ranks {
+                let batch = plan.batch(start + step * u64::from(ranks) + u64::from(rank));
+                by_rank.extend(plan.positions(batch));
+            }
+        }
+        let first = start * u64::from(batch_size);
+        let straight: Vec<_> = (first..first + by_rank.len() as u64).map(Position).collect();
+        prop_assert_eq!(by_rank, straight);
+    }
+
+    #[test]
+    fn a_lane_is_served_by_one_rank(start in 0_u64..1000, ranks in prop::sample::select(vec![2_u32, 4, 8])) {
+        let plan = plan(1000, &config(1, 64, None), 4);
+        for rank in 0..ranks {
+            let lanes: BTreeSet<u32> = (0..200)
+                .map(|step| plan.batch(start + step * u64::from(ranks) + u64::from(rank)).lane)
+                .collect();
+            let classes: BTreeSet<u32> = lanes.iter().map(|lane| lane % ranks).collect();
+            prop_assert_eq!(classes.len(), 1);
+        }
+    }
+}
+
+/// Computed by an independent program (Python) from the description in `docs/rooms/plan.md`.
+#[test]
+fn the_order_is_the_documented_one() {
+    let rows = |rows, seed, range: std::ops::Range<u64>| -> Vec<u64> {
+        let plan = plan(rows, &config(seed, 64, None), 8);
+        range.map(|p| plan.sample_at(Position(p)).row).collect()
+    };
+    assert_eq!(rows(10, 0, 0..20), ORDER_10_SEED_0);
+    assert_eq!(rows(1_000_000_007, 42, 5..10), ORDER_1E9_SEED_42);
+}
+
+const ORDER_10_SEED_0: [u64; 20] = [3, 7, 1, 5, 2, 6, 8, 0, 4, 9, 8, 1, 6, 7, 4, 2, 0, 9, 5, 3];
+const ORDER_1E9_SEED_42: [u64; 5] = [925288145, 342862837, 7159835, 622233313, 161985892];
+
+#[test]
+fn epochs_and_seeds_differ() {
+    let order = |seed, epoch: u64| -> Vec<u64> {
+        let plan = plan(100, &config(seed, 64, None), 8);
+        (0..100).map(|i| plan.sample_at(Position(epoch * 100 + i)).row).collect()
+    };
+    assert_ne!(order(1, 0), order(1, 1));
+    assert_ne!(order(1, 0), order(2, 0));
+    assert_eq!(order(1, 5), order(1, 5));
+}
+
+#[test]
+fn unshuffled_is_the_order_of_the_source() {
+    let config = recipe::Plan { shuffle: Shuffle::None, ..recipe::Plan::default() };
+    let plan = plan(7, &config, 8);
+    let rows: Vec<u64> = (0..14).map(|p| plan.sample_at(Position(p)).row).collect();
+    assert_eq!(rows, [0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn spares_are_other_rows_and_always_the_same() {
+    let plan = plan(1000, &config(3, 64, None), 8);
+    let spares: BTreeSet<u64> = (1..20).map(|a| plan.spare(Position(17), a).row).collect();
+    assert!(spares.len() > 15, "attempts should reach different rows: {spares:?}");
+    assert_eq!(plan.spare(Position(17), 3), plan.spare(Position(17), 3));
+}
+
+#[test]
+fn every_rank_gets_the_same_number_of_batches() {
+    let plan = plan(10, &config(0, 4, Some(2)), 3);
+    assert_eq!(plan.batches(), Some(7));
+    for ranks in [1, 2, 4] {
+        let rank = Rank { index: 0, of: ranks };
+        assert_eq!(plan.batches_per_rank(0, rank), Some(7_u64.div_ceil(u64::from(ranks))));
+        assert_eq!(plan.batches_per_rank(7, rank), Some(0));
+    }
+}
+
+#[test]
+fn ranks_that_do_not_divide_the_lanes_are_refused() {
+    let plan = plan(10, &config(0, 64, None), 3);
+    let error = plan.check_rank(Rank { index: 0, of: 3 }).unwrap_err().to_string();
+    assert!(error.contains("plan.lanes: 3 ranks do not divide 64 lanes"), "{error}");
+    let error = plan.check_rank(Rank { index: 4, of: 4 }).unwrap_err().to_string();
+    assert!(error.contains("rank 4 of 4 does not exist"), "{error}");
+    plan.check_rank(Rank { index: 3, of: 4 }).unwrap();
+}
+
+#[test]
+fn a_foreign_cursor_is_refused_by_the_name_of_what_differs() {
+    let here = plan(10, &config(0, 64, None), 3);
+    let there = plan(10, &config(9, 64, None), 3);
+    let error = here.check_cursor(&there.cursor(5, 0)).unwrap_err().to_string();
+    assert!(error.contains("plan.seed is 9 there and 0 here"), "{error}");
+    here.check_cursor(&here.cursor(5, 0)).unwrap();
+}
+
+#[test]
+fn a_damaged_cursor_is_refused() {
+    for json in ["", "{}", "[1]", r#"{"version":1,"batches":-1,"bad_samples":0,"plan":{}}"#] {
+        let error = Cursor::from_json(json).unwrap_err().to_string();
+        assert!(error.contains("the cursor does not fit"), "{json}: {error}");
+    }
+}
+
+#[test]
+fn a_cursor_survives_json_and_is_small() {
+    let plan = plan(u64::MAX / 2, &config(u64::MAX, 64, None), 3);
+    let cursor = plan.cursor(u64::MAX / 8, 12);
+    let json = serde_json::to_string(&cursor).unwrap();
+    assert!(json.len() < 4096, "{} bytes", json.len());
+    assert_eq!(Cursor::from_json(&json).unwrap(), cursor);
+}

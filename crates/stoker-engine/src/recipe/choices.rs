@@ -1,0 +1,35 @@
+//! The names that recipes use for closed choices (those of `compat` stand with its table).
+
+use super::{OnBadSample, OnTooLong, Pixels, Shuffle, TrainOn};
+
+/// The choices of one key, by name.
+pub(super) type Choices<T> = [(&'static str, T)];
+
+pub(super) const SHUFFLE: &Choices<Shuffle> = &[("full", Shuffle::Full), ("none", Shuffle::None)];
+
+pub(super) const PIXELS: &Choices<Pixels> =
+    &[("f32", Pixels::F32), ("bf16", Pixels::Bf16), ("u8", Pixels::U8)];
+
+pub(super) const TRAIN_ON: &Choices<TrainOn> = &[
+    ("assistant", TrainOn::Assistant),
+    ("last-assistant", TrainOn::LastAssistant),
+    ("all", TrainOn::All),
+];
+
+pub(super) const ON_TOO_LONG: &Choices<OnTooLong> = &[
+    ("refuse", OnTooLong::Refuse),
+    ("drop-turns", OnTooLong::DropTurns),
+    ("drop-images", OnTooLong::DropImages),
+];
+
+pub(super) const ON_BAD_SAMPLE: &Choices<OnBadSample> =
+    &[("replace", OnBadSample::Replace), ("stop", OnBadSample::Stop)];
+
+/// The name of a choice.
+pub(super) fn name_of<T: PartialEq>(choices: &Choices<T>, choice: &T) -> &'static str {
+    choices
+        .iter()
+        .find(|(_, known)| known == choice)
+        .map(|(name, _)| *name)
+        .expect("each variant has a name: a test walks them all")
+}

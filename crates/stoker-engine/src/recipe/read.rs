@@ -1,0 +1,229 @@
+//! From what was written to what was meant: each section, key by key, with its range.
+//!
+//! The defaults and their reasons stand in `sections.rs`. Whole numbers end at 2^63 - 1, so that
+//! TOML, JSON and Python all hold them; the other upper ends are far beyond any use we know, and
+//! catch a wrong unit or a slipped digit.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, SHUFFLE, TRAIN_ON};
+use super::reader::Reader;
+use super::{Compat, Dataset, Engine, Fetch, Image, Pack, Plan, Recipe, Text, Vision, suggest};
+use crate::error::{Error, Problem, Result};
+use crate::sample::Scheme;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const LARGEST: u64 = i64::MAX as u64;
+/// As many pixels as the largest JPEG has.
+const MOST_PIXELS: u64 = 65_535 * 65_535;
+
+/// Reads a document; `problems` are those that were found before.
+pub(super) fn recipe(root: Map<String, Value>, mut problems: Vec<Problem>) -> Result<Recipe> {
+    let mut top = Reader::new(root, &mut problems);
+    let recipe = Recipe {
+        model: local_path(&mut top, "model"),
+        compat: top.choice("compat", &Compat::ALL).unwrap_or_default(),
+        dataset: top.section("dataset", dataset),
+        plan: top.section("plan", plan),
+        fetch: top.section("fetch", fetch),
+        image: top.section("image", image),
+        vision: top.section("vision", vision),
+        text: top.section("text", text),
+        pack: top.section("pack", pack),
+        engine: top.section("engine", engine),
+    };
+    top.finish();
+    if problems.is_empty() { Ok(recipe) } else { Err(Error::Recipe(problems)) }
+}
+
+fn dataset(section: &mut Reader<'_>) -> Dataset {
+    let default = Dataset::default();
+    if !section.has("source") {
+        let hint =
+            "give the URI or path of a JSONL of chat samples, such as s3://bucket/train.jsonl";
+        section.problem("source", "is missing", Some(hint));
+    }
+    Dataset {
+        source: location(section, "source").unwrap_or(default.source),
+        media_root: location(section, "media-root"),
+        allow_http: section.flag("allow-http").unwrap_or(default.allow_http),
+        max_line: section.size("max-line", KIB..=2 * GIB).unwrap_or(default.max_line),
+        index_dir: local_path(section, "index-dir"),
+    }
+}
+
+fn plan(section: &mut Reader<'_>) -> Plan {
+    let default = Plan::default();
+    Plan {
+        seed: section.whole("seed", 0..=LARGEST).unwrap_or(default.seed),
+        shuffle: section.choice("shuffle", SHUFFLE).unwrap_or(default.shuffle),
+        epochs: section.whole("epochs", 1..=1_000_000_000),
+        lanes: section.whole("lanes", 1..=65_536).unwrap_or(default.lanes),
+    }
+}
+
+fn fetch(section: &mut Reader<'_>) -> Fetch {
+    let default = Fetch::default();
+    let timeouts = Duration::from_millis(1)..=Duration::from_hours(1);
+    Fetch {
+        concurrency: section.whole("concurrency", 1..=4096).unwrap_or(default.concurrency),
+        attempts: section.whole("attempts", 1..=100).unwrap_or(default.attempts),
+        connect_timeout: section
+            .duration("connect-timeout", timeouts.clone())
+            .unwrap_or(default.connect_timeout),
+        read_timeout: section.duration("read-timeout", timeouts).unwrap_or(default.read_timeout),
+        endpoint: endpoint(section, "endpoint"),
+        region: section.text("region"),
+        anonymous: section.flag("anonymous").unwrap_or(default.anonymous),
+    }
+}
+
+fn image(section: &mut Reader<'_>) -> Image {
+    let default = Image::default();
+    Image {
+        max_pixels: section.whole("max-pixels", 1..=MOST_PIXELS).unwrap_or(default.max_pixels),
+        max_side: section.whole("max-side", 1..=1_000_000).unwrap_or(default.max_side),
+        max_bytes: section.size("max-bytes", KIB..=2 * GIB).unwrap_or(default.max_bytes),
+        max_scans: section.whole("max-scans", 1..=10_000).unwrap_or(default.max_scans),
+    }
+}
+
+fn vision(section: &mut Reader<'_>) -> Vision {
+    let vision = Vision {
+        family: section.text("family"),
+        config: local_path(section, "config"),
+        min_pixels: section.whole("min-pixels", 1..=MOST_PIXELS),
+        max_pixels: section.whole("max-pixels", 1..=MOST_PIXELS),
+        pixels: section.choice("pixels", PIXELS).unwrap_or_default(),
+    };
+    if let (Some(min), Some(max)) = (vision.min_pixels, vision.max_pixels)
+        && min > max
+    {
+        let hint = "exchange them, or leave one out to get the model's";
+        let reason = format!("{min} is more than vision.max-pixels, which is {max}");
+        section.problem("min-pixels", reason, Some(hint));
+    }
+    vision
+}
+
+fn text(section: &mut Reader<'_>) -> Text {
+    let default = Text::default();
+    Text {
+        tokenizer: local_path(section, "tokenizer"),
+        chat_template: local_path(section, "chat-template"),
+        template_options: template_options(section, "template-options").unwrap_or_default(),
+        train_on: section.choice("train-on", TRAIN_ON).unwrap_or(default.train_on),
+        train_newline: section.flag("train-newline").unwrap_or(default.train_newline),
+        max_tokens: section.whole("max-tokens", 1..=1 << 24),
+        on_too_long: section.choice("on-too-long", ON_TOO_LONG).unwrap_or(default.on_too_long),
+    }
+}
+
+fn pack(section: &mut Reader<'_>) -> Pack {
+    let default = Pack::default();
+    Pack {
+        batch_size: section.whole("batch-size", 1..=65_536).unwrap_or(default.batch_size),
+        pad_to_multiple: section
+            .whole("pad-to-multiple", 1..=65_536)
+            .unwrap_or(default.pad_to_multiple),
+    }
+}
+
+fn engine(section: &mut Reader<'_>) -> Engine {
+    let default = Engine::default();
+    Engine {
+        memory: section.size("memory", 16 * MIB..=1024 * 1024 * GIB),
+        workers: section.whole("workers", 1..=1024),
+        prefetch: section.whole("prefetch", 0..=1024).unwrap_or(default.prefetch),
+        on_bad_sample: section
+            .choice("on-bad-sample", ON_BAD_SAMPLE)
+            .unwrap_or(default.on_bad_sample),
+        bad_sample_limit: section.share("bad-sample-limit").unwrap_or(default.bad_sample_limit),
+    }
+}
+
+/// A URI of a known kind, or a path.
+fn location(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
+    let text = section.text(key)?;
+    match scheme(&text) {
+        None => unexpanded(section, key, text),
+        Some(name) if Scheme::parse(name).is_some() => Some(text),
+        Some(name) => {
+            let known = ["s3", "gs", "az", "http", "https", "file"];
+            let near = suggest::nearest(name, known.into_iter());
+            let near = near.map_or_else(String::new, |near| format!("did you mean {near}://? "));
+            let hint = format!("{near}allowed: {}, or a path", known.join(", "));
+            section.problem(key, format!("unknown kind of store {name}://"), Some(hint));
+            None
+        }
+    }
+}
+
+/// A path on this machine.
+fn local_path(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
+    let text = section.text(key)?;
+    if let Some(name) = scheme(&text) {
+        let reason = format!("expected a path on this machine, found {name}://");
+        section.problem(key, reason, Some("copy it here first, and give its path"));
+        return None;
+    }
+    unexpanded(section, key, text)
+}
+
+fn unexpanded(section: &mut Reader<'_>, key: &'static str, text: String) -> Option<String> {
+    if text == "~" || text.starts_with("~/") {
+        let reason = format!("{text:?} begins with ~, which only a shell expands");
+        section.problem(key, reason, Some("write the path in full"));
+        return None;
+    }
+    Some(text)
+}
+
+/// The scheme of a URI; `None` for a path.
+pub(super) fn scheme(text: &str) -> Option<&str> {
+    text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| !scheme.contains('/'))
+}
+
+fn endpoint(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
+    let text = section.text(key)?;
+    let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let Some(url) = url else {
+        let hint = "write one such as http://localhost:9000";
+        section.problem(key, format!("{text:?} is not an http(s) address"), Some(hint));
+        return None;
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        let hint = "credentials come from the environment (AWS_ACCESS_KEY_ID, …) or a profile";
+        section.problem(key, "holds a user name or password", Some(hint));
+        return None;
+    }
+    Some(text)
+}
+
+/// Variables for a chat template: what TOML can hold too, so that a recipe can always be written.
+fn template_options(section: &mut Reader<'_>, key: &'static str) -> Option<Map<String, Value>> {
+    let table = Value::Object(section.table(key)?);
+    if let Some(what) = beyond_toml(&table) {
+        let hint = "leave the variable out, or give it as text";
+        section.problem(key, format!("holds {what}"), Some(hint));
+    }
+    let Value::Object(table) = table else { return None };
+    Some(table)
+}
+
+fn beyond_toml(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Null => Some("a null"),
+        Value::Number(number) if number.as_u64().is_some_and(|number| number > LARGEST) => {
+            Some("a number that is too large")
+        }
+        Value::Array(items) => items.iter().find_map(beyond_toml),
+        Value::Object(entries) => entries.values().find_map(beyond_toml),
+        _ => None,
+    }
+}

@@ -1,0 +1,108 @@
+//! A recipe written out with all its defaults: for people to read, and for fingerprints.
+//!
+//! Reading what is written here gives the same recipe. Keys that are not set are `null` in the
+//! value and a comment in TOML.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::Recipe;
+use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, SHUFFLE, TRAIN_ON, name_of};
+use super::compat::Compat;
+use super::units::{write_duration, write_size};
+
+impl Recipe {
+    /// The whole recipe, one object per section; keys and their order are always the same.
+    pub fn to_value(&self) -> Value {
+        let Self { model, compat, dataset, plan, fetch, image, vision, text, pack, engine } = self;
+        json!({
+            "model": model,
+            "compat": name_of(&Compat::ALL, compat),
+            "dataset": {
+                "source": dataset.source,
+                "media-root": dataset.media_root,
+                "allow-http": dataset.allow_http,
+                "max-line": write_size(dataset.max_line),
+                "index-dir": dataset.index_dir,
+            },
+            "plan": {
+                "seed": plan.seed,
+                "shuffle": name_of(SHUFFLE, &plan.shuffle),
+                "epochs": plan.epochs,
+                "lanes": plan.lanes,
+            },
+            "fetch": {
+                "concurrency": fetch.concurrency,
+                "attempts": fetch.attempts,
+                "connect-timeout": write_duration(fetch.connect_timeout),
+                "read-timeout": write_duration(fetch.read_timeout),
+                "endpoint": fetch.endpoint,
+                "region": fetch.region,
+                "anonymous": fetch.anonymous,
+            },
+            "image": {
+                "max-pixels": image.max_pixels,
+                "max-side": image.max_side,
+                "max-bytes": write_size(image.max_bytes),
+                "max-scans": image.max_scans,
+            },
+            "vision": {
+                "family": vision.family,
+                "config": vision.config,
+                "min-pixels": vision.min_pixels,
+                "max-pixels": vision.max_pixels,
+                "pixels": name_of(PIXELS, &vision.pixels),
+            },
+            "text": {
+                "tokenizer": text.tokenizer,
+                "chat-template": text.chat_template,
+                "template-options": text.template_options,
+                "train-on": name_of(TRAIN_ON, &text.train_on),
+                "train-newline": text.train_newline,
+                "max-tokens": text.max_tokens,
+                "on-too-long": name_of(ON_TOO_LONG, &text.on_too_long),
+            },
+            "pack": {
+                "batch-size": pack.batch_size,
+                "pad-to-multiple": pack.pad_to_multiple,
+            },
+            "engine": {
+                "memory": engine.memory.map(write_size),
+                "workers": engine.workers,
+                "prefetch": engine.prefetch,
+                "on-bad-sample": name_of(ON_BAD_SAMPLE, &engine.on_bad_sample),
+                "bad-sample-limit": engine.bad_sample_limit,
+            },
+        })
+    }
+
+    /// The same as TOML.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        if let Value::Object(root) = self.to_value() {
+            for (name, value) in &root {
+                match value {
+                    Value::Object(section) => write_section(&mut text, name, section),
+                    _ => write_key(&mut text, name, value),
+                }
+            }
+        }
+        text
+    }
+}
+
+fn write_section(text: &mut String, name: &str, section: &Map<String, Value>) {
+    writeln!(text, "\n[{name}]").expect("writing to a String does not fail");
+    for (key, value) in section {
+        write_key(text, key, value);
+    }
+}
+
+fn write_key(text: &mut String, key: &str, value: &Value) {
+    match toml::Value::try_from(value) {
+        Ok(value) => writeln!(text, "{key} = {value}"),
+        Err(_) => writeln!(text, "# {key} is not set"),
+    }
+    .expect("writing to a String does not fail");
+}

@@ -1,0 +1,218 @@
+//! Pixels to patches on AVX2, for patches of 14 and 16 pixels.
+//!
+//! One row of a patch is three registers of interleaved bytes; nine byte shuffles part them into
+//! one register per channel. A row of `P` values is written as two halves of eight that begin at 0
+//! and at `P - 8`: they overlap where `P` is 14 and meet where it is 16, so nothing is written
+//! outside the row. A row of 16 f32 is one cache line; large outputs are stored past the cache,
+//! which saves reading them first.
+#![expect(unsafe_code, reason = "SIMD loads and stores take pointers")]
+
+use std::arch::x86_64::{
+    __m128i, __m256, __m256i, _mm_loadu_si128, _mm_or_si128, _mm_setzero_si128, _mm_sfence,
+    _mm_shuffle_epi8, _mm_srli_si128, _mm_storel_epi64, _mm_storeu_si128, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_castps_si256, _mm256_castsi256_si128, _mm256_cvtepi32_ps,
+    _mm256_cvtepu8_epi32, _mm256_div_ps, _mm256_extracti128_si256, _mm256_packus_epi32,
+    _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_stream_si256, _mm256_sub_ps,
+};
+
+use super::passes::Rows;
+use super::patchify::Patchify;
+use super::simd::Avx2;
+use super::values::Values;
+
+/// As the scalar strip, for patches of 14 and 16 pixels; says whether these are.
+pub(super) fn strip(
+    _: Avx2,
+    patchify: &Patchify,
+    strip: Rows<'_>,
+    out: &mut [u8],
+    stream: bool,
+) -> bool {
+    let (patch, merge) = (patchify.patch, patchify.merge);
+    if !matches!(patch, 14 | 16) {
+        return false;
+    }
+    let patches = out.len() / patchify.row_bytes();
+    let width = patches / merge * patch * 3;
+    assert!(
+        patches.is_multiple_of(merge * merge)
+            && (patchify.strip_height() - 1) * strip.stride + width <= strip.bytes.len(),
+        "the strip holds the pixels of all patches"
+    );
+    let stream = stream && patch == 16 && out.as_ptr().addr().is_multiple_of(64);
+    // SAFETY: the proof says that AVX2 is there; the assertion, that all pixels are; rows of 16
+    // values of at least two bytes keep the alignment of `out` to 32 bytes.
+    unsafe {
+        match (&patchify.values, patch, stream) {
+            (Values::F32(_), 16, true) => patches_of::<4, 16, true>(patchify, strip, out),
+            (Values::F32(_), 16, false) => patches_of::<4, 16, false>(patchify, strip, out),
+            (Values::F32(_), _, _) => patches_of::<4, 14, false>(patchify, strip, out),
+            (Values::Bf16(_), 16, true) => patches_of::<2, 16, true>(patchify, strip, out),
+            (Values::Bf16(_), 16, false) => patches_of::<2, 16, false>(patchify, strip, out),
+            (Values::Bf16(_), _, _) => patches_of::<2, 14, false>(patchify, strip, out),
+            (Values::U8(_), 16, _) => patches_of::<1, 16, false>(patchify, strip, out),
+            (Values::U8(_), _, _) => patches_of::<1, 14, false>(patchify, strip, out),
+        }
+    }
+    true
+}
+
+/// Orders streaming stores before whatever makes `out` known to others.
+pub(super) fn fence(_: Avx2) {
+    // SAFETY: every x86-64 has `sfence`.
+    unsafe { _mm_sfence() }
+}
+
+/// `(u / unit - mean) / std` in all lanes.
+#[derive(Clone, Copy)]
+struct Channel {
+    unit: __m256,
+    mean: __m256,
+    std: __m256,
+}
+
+#[target_feature(enable = "avx2")]
+unsafe fn patches_of<const BYTES: usize, const P: usize, const STREAM: bool>(
+    patchify: &Patchify,
+    strip: Rows<'_>,
+    out: &mut [u8],
+) {
+    let formula = patchify.formula;
+    let mut channels = [Channel {
+        unit: _mm256_set1_ps(formula.unit),
+        mean: _mm256_setzero_ps(),
+        std: _mm256_setzero_ps(),
+    }; 3];
+    for ((channel, mean), std) in channels.iter_mut().zip(formula.mean).zip(formula.std) {
+        (channel.mean, channel.std) = (_mm256_set1_ps(mean), _mm256_set1_ps(std));
+    }
+    let (line, frame) = (P * BYTES, P * P * BYTES);
+    for (index, out) in out.chunks_exact_mut(patchify.row_bytes()).enumerate() {
+        let (x, y) = patchify.corner(index);
+        let corner = &strip.bytes[y * strip.stride + x * 3..];
+        for row in 0..P {
+            // SAFETY: the caller promises `P` pixels in each of the `P` rows of the patch.
+            let planes = unsafe { part::<P>(corner.as_ptr().add(row * strip.stride)) };
+            for (channel, plane) in planes.into_iter().enumerate() {
+                for copy in 0..patchify.copies {
+                    // SAFETY: `out` holds 3 channels of `copies` frames of `P` lines.
+                    unsafe {
+                        let offset = (channel * patchify.copies + copy) * frame + row * line;
+                        let at = out.as_mut_ptr().add(offset);
+                        store::<BYTES, P, STREAM>(plane, channels[channel], at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Red, green and blue of `P` pixels in a row, each in the low `P` bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn part<const P: usize>(row: *const u8) -> [__m128i; 3] {
+    // SAFETY: the caller promises `3 * P` bytes; the last load ends with them.
+    unsafe {
+        let pieces = [row, row.add(16), row.add(3 * P - 16)];
+        let orders = const { orders::<P>() };
+        let mut planes = [_mm_setzero_si128(); 3];
+        for (plane, orders) in planes.iter_mut().zip(&orders) {
+            for (piece, order) in pieces.iter().zip(orders) {
+                let bytes = _mm_loadu_si128(piece.cast());
+                let order = _mm_loadu_si128(order.as_ptr().cast());
+                *plane = _mm_or_si128(*plane, _mm_shuffle_epi8(bytes, order));
+            }
+        }
+        planes
+    }
+}
+
+/// For each channel and each of the three pieces of a row: which byte goes where (-1: none).
+const fn orders<const P: usize>() -> [[[i8; 16]; 3]; 3] {
+    let starts = [0, 16, 3 * P - 16];
+    let mut orders = [[[-1; 16]; 3]; 3];
+    let mut byte = 0;
+    while byte < 3 * P {
+        let piece = if byte < 16 {
+            0
+        } else if byte < 32 {
+            1
+        } else {
+            2
+        };
+        orders[byte % 3][piece][byte / 3] = (byte - starts[piece]) as i8;
+        byte += 1;
+    }
+    orders
+}
+
+/// Writes `P` values of one channel.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store<const BYTES: usize, const P: usize, const STREAM: bool>(
+    plane: __m128i,
+    channel: Channel,
+    at: *mut u8,
+) {
+    // the second half begins at value `P - 8`
+    let second = if P == 16 { _mm_srli_si128::<8>(plane) } else { _mm_srli_si128::<6>(plane) };
+    // SAFETY: the caller promises room for `P` values, aligned to 32 bytes if STREAM.
+    unsafe {
+        let second_at = at.add((P - 8) * BYTES);
+        match BYTES {
+            1 if P == 16 => _mm_storeu_si128(at.cast(), plane),
+            1 => {
+                _mm_storel_epi64(at.cast(), plane);
+                _mm_storel_epi64(second_at.cast(), second);
+            }
+            2 => {
+                let (low, high) = (normalise(plane, channel), normalise(second, channel));
+                let line = _mm256_packus_epi32(bf16(low), bf16(high));
+                let line = _mm256_permute4x64_epi64::<0b11_01_10_00>(line);
+                if P == 16 {
+                    put::<STREAM>(at, line);
+                } else {
+                    _mm_storeu_si128(at.cast(), _mm256_castsi256_si128(line));
+                    _mm_storeu_si128(second_at.cast(), _mm256_extracti128_si256::<1>(line));
+                }
+            }
+            _ => {
+                put::<STREAM>(at, _mm256_castps_si256(normalise(plane, channel)));
+                put::<STREAM>(second_at, _mm256_castps_si256(normalise(second, channel)));
+            }
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn put<const STREAM: bool>(at: *mut u8, value: __m256i) {
+    // SAFETY: the caller promises 32 bytes, aligned if STREAM.
+    unsafe {
+        if STREAM {
+            _mm256_stream_si256(at.cast(), value);
+        } else {
+            _mm256_storeu_si256(at.cast(), value);
+        }
+    }
+}
+
+/// The low eight bytes, normalised.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn normalise(bytes: __m128i, channel: Channel) -> __m256 {
+    let values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    let values = _mm256_div_ps(values, channel.unit);
+    _mm256_div_ps(_mm256_sub_ps(values, channel.mean), channel.std)
+}
+
+/// Rounded to nearest even, in the low half of each lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bf16(values: __m256) -> __m256i {
+    let bits = _mm256_castps_si256(values);
+    let even = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+    let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7fff)));
+    _mm256_srli_epi32::<16>(rounded)
+}

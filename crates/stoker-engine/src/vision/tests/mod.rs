@@ -1,0 +1,67 @@
+//! Tests of the room as a whole: the kernels against their scalar twins, the neutral image, and
+//! what is refused at the door.
+
+mod door;
+mod kernels;
+
+use super::{Preprocessor, Scratch};
+use crate::recipe::{self, Compat, Pixels};
+use crate::sample::{ImagePlan, RgbImage, Size};
+
+/// A preprocessor of a family.
+fn open(family: &str, pixels: Pixels, compat: Compat) -> Preprocessor {
+    let config = recipe::Vision { family: Some(family.into()), pixels, ..Default::default() };
+    Preprocessor::open(None, &config, compat).unwrap()
+}
+
+/// Patches of an image on memory that begins at a multiple of 64 bytes, as arenas do.
+fn write(preprocessor: &Preprocessor, image: &RgbImage, plan: &ImagePlan) -> Vec<u8> {
+    let len = plan.grid.patches() * preprocessor.columns() * preprocessor.dtype().size();
+    let mut memory = vec![0xaa; len + 64];
+    let start = memory.as_ptr().align_offset(64);
+    preprocessor.write(image, plan, &mut memory[start..][..len], &mut Scratch::default());
+    assert!(memory[..start].iter().all(|byte| *byte == 0xaa), "nothing before the slot is written");
+    assert!(memory[start + len..].iter().all(|byte| *byte == 0xaa), "nor behind it");
+    memory[start..][..len].to_vec()
+}
+
+fn size_of(image: &RgbImage) -> Size {
+    Size { width: image.width as u32, height: image.height as u32 }
+}
+
+#[test]
+fn the_neutral_image_is_the_mean_colour_in_all_types() {
+    for family in ["qwen2-vl", "qwen3-vl"] {
+        for pixels in [Pixels::F32, Pixels::Bf16, Pixels::U8] {
+            let preprocessor = open(family, pixels, Compat::AsDisplayed);
+            let mean = preprocessor.layout.normalise.mean.map(|mean| (mean * 255.0).round() as u8);
+            let image = RgbImage { width: 64, height: 96, pixels: mean.repeat(64 * 96) };
+            let plan = preprocessor.plan(size_of(&image)).unwrap();
+            let written = write(&preprocessor, &image, &plan);
+            let mut neutral = vec![0xaa; written.len()];
+            preprocessor.write_neutral(&plan, &mut neutral);
+            assert!(neutral == written, "{family} {pixels:?}");
+        }
+    }
+}
+
+#[test]
+fn an_image_that_keeps_its_size_is_seen_as_it_is() {
+    let preprocessor = open("qwen3-vl", Pixels::F32, Compat::AsDisplayed);
+    let image = kernels::image(3, 256, 288);
+    let plan = preprocessor.plan(size_of(&image)).unwrap();
+    assert_eq!(preprocessor.resize(&image, &plan, &mut Scratch::default()), &image);
+}
+
+#[test]
+fn one_scratch_serves_images_of_all_sizes_in_any_order() {
+    let preprocessor = open("qwen3-vl", Pixels::U8, Compat::TransformersPilBackend);
+    let mut scratch = Scratch::default();
+    for (width, height) in [(900, 40), (64, 700), (33, 33), (900, 40), (500, 1200), (64, 700)] {
+        let image = kernels::image(1, width, height);
+        let plan = preprocessor.plan(size_of(&image)).unwrap();
+        let mut out = vec![0; plan.grid.patches() * preprocessor.columns()];
+        preprocessor.write(&image, &plan, &mut out, &mut scratch);
+        assert!(out == write(&preprocessor, &image, &plan), "{width}x{height}");
+    }
+}

@@ -1,0 +1,273 @@
+//! The engine that keeps ahead makes the bytes of the reference loop, whatever the number of
+//! workers, the memory, the ranks; and resuming anywhere goes on with the same bytes.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use stoker_engine::engine::Rooms;
+use stoker_engine::engine::reference::Reference;
+use stoker_engine::loader::{Batch, Loader, Next};
+use stoker_engine::recipe::Recipe;
+use stoker_engine::sample::Rank;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All that a trainer can see of a batch.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    name: String,
+    samples: Vec<u64>,
+    tensors: Vec<(String, String, Vec<u8>)>,
+    bad: Vec<String>,
+}
+
+fn see(batch: &Batch) -> Seen {
+    let tensor = |t: &stoker_engine::pack::Tensor| {
+        (t.name.to_owned(), format!("{:?}{:?}", t.dtype, t.shape), batch.data(t).to_vec())
+    };
+    Seen {
+        name: format!("{:?}", batch.name()),
+        samples: batch.samples().iter().map(|id| id.row).collect(),
+        tensors: batch.tensors().iter().map(tensor).collect(),
+        bad: batch.bad_samples().iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn drain(loader: &Loader, most: usize) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    while seen.len() < most {
+        match loader.next(PATIENCE).unwrap() {
+            Next::Batch(batch) => seen.push(see(&batch)),
+            Next::End => break,
+            Next::Waiting => panic!("no batch within {PATIENCE:?}"),
+        }
+    }
+    seen
+}
+
+fn reference(recipe: Recipe, sequence: impl Iterator<Item = u64>) -> Vec<Seen> {
+    let mut reference = Reference::new(Arc::new(Rooms::open(recipe, &mut |_, _| {}).unwrap()));
+    sequence.map(|sequence| see(&reference.batch(sequence).unwrap())).collect()
+}
+
+fn rank(index: u32, of: u32) -> Rank {
+    Rank { index, of }
+}
+
+fn made(source: &Path, more: Value) -> Recipe {
+    common::recipe(source, more)
+}
+
+#[test]
+fn the_engine_makes_the_bytes_of_the_reference_loop() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 12,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let strategy = (
+        0_u64..1000,
+        1_u32..6,
+        (1_u32..5, 0_u32..7, prop::sample::select(vec!["48MiB", "128MiB", "1GiB"])),
+        (prop::sample::select(vec![1_u32, 2, 4]), any::<prop::sample::Index>()),
+        prop::sample::select(vec!["f32", "bf16", "u8"]),
+        (1_u32..33, prop::sample::select(vec!["full", "none"])),
+    );
+    runner
+        .run(
+            &strategy,
+            |(seed, batch, (workers, prefetch, memory), (ranks, index), pixels, (pad, shuffle))| {
+                let recipe = made(
+                    &source,
+                    json!({
+                        "plan": {"seed": seed, "shuffle": shuffle},
+                        "vision": {"pixels": pixels},
+                        "pack": {"batch-size": batch, "pad-to-multiple": pad},
+                        "engine": {"workers": workers, "prefetch": prefetch, "memory": memory},
+                    }),
+                );
+                let index = index.index(ranks as usize) as u32;
+                let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
+                let fast = drain(&loader, 16);
+                let sequence = (0..16).map(|step| step * u64::from(ranks) + u64::from(index));
+                prop_assert_eq!(fast, reference(recipe, sequence));
+                Ok(())
+            },
+        )
+        .unwrap();
+}
+
+#[test]
+fn bad_samples_are_replaced_or_neutralised_and_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(
+        &source,
+        json!({
+            "plan": {"shuffle": "none", "epochs": 1}, "pack": {"batch-size": 4},
+        }),
+    );
+    let loader = Loader::open(recipe, rank(0, 1)).unwrap();
+    let seen = drain(&loader, usize::MAX);
+    let bad: Vec<String> = seen.iter().flat_map(|batch| batch.bad.clone()).collect();
+    for (row, code) in common::BAD {
+        let line = format!("train.jsonl:{}", row + 1);
+        let listed = bad.iter().any(|bad| bad.contains(code) && bad.ends_with(&line));
+        assert!(listed, "row {row} should be listed with {code} and {line}: {bad:#?}");
+        let rows: Vec<u64> = seen.iter().flat_map(|batch| batch.samples.clone()).collect();
+        let neutralised = code == "truncated";
+        assert_eq!(rows[row] == row as u64, neutralised, "row {row} ({code})");
+    }
+    let report = loader.report();
+    assert_eq!((report.neutralised, report.replaced), (1, bad.len() as u64 - 1));
+
+    let batch = &seen[35 / 4];
+    let labels = &batch.tensors.iter().find(|t| t.0 == "labels").unwrap().2;
+    let row = labels.len() / 4;
+    let learned =
+        labels[3 * row..].as_chunks::<8>().0.iter().any(|label| i64::from_ne_bytes(*label) != -100);
+    assert!(!learned, "a neutralised sample teaches nothing");
+}
+
+#[test]
+fn the_policy_to_stop_names_the_first_bad_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(
+        &source,
+        json!({
+            "plan": {"shuffle": "none"}, "pack": {"batch-size": 4}, "engine": {"on-bad-sample": "stop"},
+        }),
+    );
+    let loader = Loader::open(recipe, rank(0, 1)).unwrap();
+    for _ in 0..2 {
+        let error = loader.next(PATIENCE).unwrap_err().to_string();
+        assert!(
+            error.contains("sample 0/3 can't be used") && error.ends_with("train.jsonl:4"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn too_many_bad_samples_stop_the_run_with_a_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(
+        &source,
+        json!({
+            "plan": {"shuffle": "none"}, "pack": {"batch-size": 4}, "engine": {"bad-sample-limit": 0.03},
+        }),
+    );
+    let loader = Loader::open(recipe, rank(0, 1)).unwrap();
+    let error = loop {
+        match loader.next(PATIENCE) {
+            Ok(next) => assert!(matches!(next, Next::Batch(_))),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(
+        error.contains("samples are bad, more than engine.bad-sample-limit = 0.03 allows"),
+        "{error}"
+    );
+    assert!(error.contains("missing") && error.contains("aspect-ratio"), "{error}");
+}
+
+#[test]
+fn resuming_after_any_batch_gives_the_same_remaining_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe =
+        made(&source, json!({"plan": {"epochs": 2, "seed": 5}, "pack": {"batch-size": 5}}));
+    let straight = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    let mut cursors = vec![straight.state()];
+    let mut all = Vec::new();
+    while let Next::Batch(batch) = straight.next(PATIENCE).unwrap() {
+        all.push(see(&batch));
+        cursors.push(straight.state());
+        assert_eq!(batch.cursor(), cursors.last());
+    }
+    assert_eq!(all.len(), (2 * common::SAMPLES).div_ceil(5));
+    assert_eq!(straight.len(), Some(all.len() as u64));
+    for (delivered, cursor) in cursors.iter().enumerate().step_by(3) {
+        let resumed = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+        resumed.load_state(cursor).unwrap();
+        assert_eq!(resumed.state(), *cursor);
+        assert_eq!(drain(&resumed, usize::MAX), all[delivered..], "after {delivered} batches");
+    }
+}
+
+#[test]
+fn resuming_on_another_number_of_ranks_goes_on_with_the_same_global_sequence() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(&source, json!({"plan": {"epochs": 1}, "pack": {"batch-size": 3}}));
+    let names = |seen: Vec<Seen>| -> Vec<(String, Vec<u64>)> {
+        seen.into_iter().map(|batch| (batch.name, batch.samples)).collect()
+    };
+    let all = names(drain(&Loader::open(recipe.clone(), rank(0, 1)).unwrap(), usize::MAX));
+    let first = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    drain(&first, 3);
+    let cursor = first.state();
+    let ranks = 4;
+    let by_rank: Vec<_> = (0..ranks)
+        .map(|index| {
+            let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
+            loader.load_state(&cursor).unwrap();
+            names(drain(&loader, usize::MAX))
+        })
+        .collect();
+    let steps = by_rank[0].len();
+    assert!(by_rank.iter().all(|rank| rank.len() == steps), "every rank takes the same steps");
+    let together: Vec<_> =
+        (0..steps).flat_map(|s| by_rank.iter().map(move |r| r[s].clone())).collect();
+    assert_eq!(together[..all.len() - 3], all[3..]);
+}
+
+#[test]
+fn a_cursor_of_another_plan_is_refused_by_the_name_of_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let cursor = Loader::open(made(&source, json!({})), rank(0, 1)).unwrap().state();
+    for (more, field) in [
+        (json!({"plan": {"seed": 1}}), "plan.seed"),
+        (json!({"pack": {"batch-size": 3}}), "pack.batch-size"),
+        (json!({"vision": {"pixels": "u8"}}), "vision"),
+        (json!({"text": {"train-newline": false}}), "text"),
+        (json!({"compat": "transformers-path"}), "compat"),
+    ] {
+        let other = Loader::open(made(&source, more), rank(0, 1)).unwrap();
+        let error = other.load_state(&cursor).unwrap_err().to_string();
+        assert!(error.contains(&format!("does not fit: {field} is")), "{error}");
+    }
+    let faster = made(&source, json!({"engine": {"workers": 1}, "fetch": {"concurrency": 3}}));
+    Loader::open(faster, rank(0, 1)).unwrap().load_state(&cursor).unwrap();
+}
+
+#[test]
+fn closing_ends_the_threads_and_batches_stay_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let loader = Loader::open(made(&source, json!({})), rank(0, 1)).unwrap();
+    let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("a batch") };
+    let before = see(&batch);
+    let since = std::time::Instant::now();
+    loader.close();
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    let error = loader.next(PATIENCE).unwrap_err();
+    assert_eq!(error, stoker_engine::error::Error::Stopped);
+    assert_eq!(see(&batch), before);
+    let report = loader.report();
+    assert_eq!(report.workers, 0);
+    assert_eq!(report.memory.compressed_bytes, 0);
+    assert!(report.memory.leased_bytes > 0, "the batch is still held");
+    drop(batch);
+    assert_eq!(loader.report().memory.leased_bytes, 0);
+}

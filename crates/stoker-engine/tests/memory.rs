@@ -1,0 +1,61 @@
+//! Memory stays under the limit, also when the trainer sleeps. A binary of its own, since it reads
+//! the peak memory of the process.
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use stoker_engine::loader::{Loader, Next};
+use stoker_engine::sample::Rank;
+
+const MIB: u64 = 1 << 20;
+
+/// What the engine holds beyond `engine.memory`: decoder and resize scratch of two workers, one
+/// batch over the limit at worst, and the allocator's slack.
+const OVERHEAD: u64 = 96 * MIB;
+
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// 2,000 samples over photos, with a consumer that sleeps at first and then takes all.
+#[test]
+fn draining_2000_samples_stays_under_the_limit_and_a_fixed_overhead() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = common::recipe(
+        &source,
+        json!({
+            "vision": {"pixels": "f32", "min-pixels": 262_144, "max-pixels": 1_048_576},
+            "pack": {"batch-size": 4},
+            "engine": {"memory": "256MiB", "workers": 2},
+        }),
+    );
+    let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
+    let opened = peak_memory();
+    let (mut samples, mut batches) = (0, 0);
+    while samples < 2000 {
+        match loader.next(Duration::from_secs(60)).unwrap() {
+            Next::Batch(batch) => samples += batch.samples().len(),
+            _ => panic!("a batch within a minute"),
+        }
+        batches += 1;
+        if batches == 3 {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+    }
+    let grown = peak_memory() - opened;
+    let report = loader.report();
+    println!(
+        "peak {} MiB over the {} MiB after opening; arenas {} MiB",
+        grown / MIB,
+        opened / MIB,
+        report.memory.peak_arena_bytes / MIB
+    );
+    assert!(report.memory.peak_arena_bytes <= 256 * MIB);
+    assert!(grown <= 256 * MIB + OVERHEAD, "{} MiB", grown / MIB);
+}

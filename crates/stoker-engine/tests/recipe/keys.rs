@@ -1,0 +1,132 @@
+//! Each key: it is read, it is refused elsewhere, and its default is what its documentation says.
+
+use serde_json::{Value, json};
+use stoker_engine::recipe::Recipe;
+
+use crate::mistakes::problems;
+
+/// All keys that a written recipe has, as `(section, key, value)`.
+fn keys_of(recipe: &Recipe) -> Vec<(String, String, Value)> {
+    let mut keys = Vec::new();
+    for (name, value) in recipe.to_value().as_object().unwrap() {
+        match value {
+            Value::Object(section) => keys.extend(
+                section.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone())),
+            ),
+            _ => keys.push((String::new(), name.clone(), value.clone())),
+        }
+    }
+    keys
+}
+
+/// A good document with one more key.
+fn with_key(section: &str, key: &str, value: Value) -> Value {
+    let mut root = json!({"dataset": {"source": "a"}});
+    if section.is_empty() {
+        root[key] = value;
+    } else {
+        root[section][key] = value;
+    }
+    root
+}
+
+#[test]
+fn every_key_that_is_written_is_read_and_checked() {
+    for (section, key, _) in keys_of(&Recipe::default()) {
+        // No key takes a list: so each that is really read complains, at its own path.
+        let shown = problems(Recipe::from_value(with_key(&section, &key, json!([1]))));
+        let path = if section.is_empty() { key } else { format!("{section}.{key}") };
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        assert!(shown[0].starts_with(&format!("{path}: ")), "{shown:?}");
+        assert!(!shown[0].contains("unknown key"), "{shown:?}");
+    }
+}
+
+#[test]
+fn every_section_and_the_top_refuse_what_they_do_not_know() {
+    let mut sections: Vec<_> = keys_of(&Recipe::default()).into_iter().map(|key| key.0).collect();
+    sections.dedup();
+    assert_eq!(sections.len(), 9);
+    for section in sections {
+        let shown = problems(Recipe::from_value(with_key(&section, "frobnicate", json!(1))));
+        assert_eq!(shown.len(), 1);
+        assert!(shown[0].contains("frobnicate: unknown"), "{shown:?}");
+    }
+}
+
+/// The doc comment of a field in `sections.rs`.
+fn documentation(section: &str, key: &str) -> String {
+    let source = include_str!("../../src/recipe/sections.rs");
+    let name = if section.is_empty() { "recipe" } else { section };
+    let start = format!("pub struct {}{} {{", name[..1].to_uppercase(), &name[1..]);
+    let body = source.split_once(&start).expect("the section is a struct").1;
+    let body = body.split_once("\n}").expect("the struct ends").0;
+    let field = format!("pub {}:", key.replace('-', "_"));
+    let lines = body.split_once(&field).expect("the key is a field").0.lines().map(str::trim);
+    let docs = lines.rev().skip(1).take_while(|line| line.starts_with("///"));
+    let docs: Vec<_> = docs.map(|line| line.trim_start_matches('/').trim()).collect();
+    docs.into_iter().rev().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn defaults_are_what_the_documentation_says() {
+    // Section, key, what is written out, and the words of the documentation that say so.
+    let cases = [
+        ("", "compat", json!("as-displayed"), ""),
+        ("dataset", "allow-http", json!(false), "Off,"),
+        ("dataset", "max-line", json!("16MiB"), "16 MiB:"),
+        ("plan", "seed", json!(0), "0."),
+        ("plan", "shuffle", json!("full"), "`full`"),
+        ("plan", "epochs", json!(null), "endless by default"),
+        ("plan", "lanes", json!(64), "64,"),
+        ("fetch", "concurrency", json!(64), "64:"),
+        ("fetch", "attempts", json!(8), "8."),
+        ("fetch", "connect-timeout", json!("5s"), "5 s."),
+        ("fetch", "read-timeout", json!("10s"), "10 s;"),
+        ("fetch", "anonymous", json!(false), ""),
+        ("image", "max-pixels", json!(100_000_000), "100 million"),
+        ("image", "max-side", json!(65_500), "65,500"),
+        ("image", "max-bytes", json!("64MiB"), "64 MiB"),
+        ("image", "max-scans", json!(100), "100;"),
+        ("vision", "pixels", json!("f32"), ""),
+        ("text", "template-options", json!({}), ""),
+        ("text", "train-on", json!("assistant"), "`assistant`"),
+        ("text", "train-newline", json!(true), "Yes,"),
+        ("text", "max-tokens", json!(null), "no limit by default"),
+        ("text", "on-too-long", json!("refuse"), "`refuse`"),
+        ("pack", "batch-size", json!(8), "8."),
+        ("pack", "pad-to-multiple", json!(1), "1."),
+        ("engine", "prefetch", json!(16), "16."),
+        ("engine", "on-bad-sample", json!("replace"), "`replace`"),
+        ("engine", "bad-sample-limit", json!(0.01), "0.01."),
+    ];
+    let recipe = Recipe::from_toml("[dataset]\nsource = 'a'").unwrap();
+    for (section, key, value) in keys_of(&recipe) {
+        let docs = documentation(&section, &key);
+        assert!(!docs.is_empty(), "{section}.{key} is not documented");
+        match cases.iter().find(|case| (case.0, case.1) == (section.as_str(), key.as_str())) {
+            Some((_, _, default, words)) => {
+                assert_eq!(&value, default, "{section}.{key}");
+                assert!(docs.contains(words), "{section}.{key}: {words:?} is not in {docs:?}");
+            }
+            None if key == "source" => assert_eq!(value, json!("a")),
+            None => assert_eq!(value, Value::Null, "{section}.{key} has a default; add it here"),
+        }
+    }
+}
+
+#[test]
+fn toml_shows_every_key_and_reads_back_to_the_same_recipe() {
+    let recipe = Recipe::from_toml(
+        "model = \"it's \\\"m\\\" \\n\"\n[dataset]\nsource = 'a'\n[text]\n\
+         template-options = { a = [1, 'x'], b = { c = true } }",
+    )
+    .unwrap();
+    let text = recipe.to_toml();
+    for (section, key, _) in keys_of(&recipe) {
+        assert!(text.contains(&format!("{key} ")), "{section}.{key} is missing in\n{text}");
+    }
+    let plan = "\n[plan]\nseed = 0\nshuffle = \"full\"\n# epochs is not set\nlanes = 64\n";
+    assert!(text.contains(plan), "{text}");
+    assert_eq!(Recipe::from_toml(&text).unwrap(), recipe, "{text}");
+}

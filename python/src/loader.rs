@@ -1,0 +1,247 @@
+//! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
+//! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Map, Value};
+use stoker_engine::error::Error;
+use stoker_engine::loader::{self as engine, Next};
+use stoker_engine::plan::Cursor;
+use stoker_engine::recipe::{Document, Recipe};
+use stoker_engine::sample::Rank;
+use stoker_engine::vision::Finish;
+
+use crate::batch::Batch;
+use crate::error::raise;
+use crate::home::Home;
+use crate::json;
+
+/// How long the engine is waited for before signals are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Finished batches of one rank, in order.
+#[pyclass(frozen, module = "stoker")]
+pub(crate) struct Loader {
+    engine: Home<engine::Loader>,
+    made_of: MadeOf,
+    finish: Finish,
+    ended: AtomicBool,
+}
+
+/// The arguments: all that a loader is pickled by.
+#[derive(Clone)]
+struct MadeOf {
+    recipe: Source,
+    overrides: Map<String, Value>,
+    rank: Rank,
+}
+
+#[derive(Clone)]
+enum Source {
+    File(PathBuf),
+    Document(Value),
+}
+
+#[pymethods]
+impl Loader {
+    #[new]
+    #[pyo3(signature = (recipe, *, rank=None, world_size=None, overrides=None))]
+    fn new(
+        recipe: &Bound<'_, PyAny>,
+        rank: Option<i64>,
+        world_size: Option<i64>,
+        overrides: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let py = recipe.py();
+        let resolve = py.import("stoker._rank")?.getattr("resolve")?;
+        let (index, of) = resolve.call1((rank, world_size))?.extract()?;
+        let overrides = match overrides {
+            Some(overrides) => json::from_python(overrides)?,
+            None => Map::new(),
+        };
+        let made_of = MadeOf { recipe: Source::read(recipe)?, overrides, rank: Rank { index, of } };
+        let engine = patiently(py, {
+            let made_of = made_of.clone();
+            move || engine::Loader::open(made_of.recipe()?, made_of.rank)
+        })?;
+        Ok(Self {
+            finish: engine.finish(),
+            ended: AtomicBool::new(false),
+            engine: Home::new(engine),
+            made_of,
+        })
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let this = slf.get();
+        let engine = this.engine.get()?;
+        if this.ended.swap(false, Ordering::Relaxed) {
+            slf.py().detach(|| engine.rewind()).map_err(|error| raise(slf.py(), &error))?;
+        }
+        Ok(slf)
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let engine = self.engine.get()?;
+        loop {
+            match py.detach(|| engine.next(PATIENCE)) {
+                Ok(Next::Batch(batch)) => return Ok(Some(Batch::new(*batch, self.finish))),
+                Ok(Next::Waiting) => py.check_signals()?,
+                Ok(Next::End) => {
+                    self.ended.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                Err(error) => return Err(raise(py, &error)),
+            }
+        }
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        match self.engine.get()?.len() {
+            Some(batches) => Ok(batches as usize),
+            None => Err(PyTypeError::new_err("an endless loader has no len(): set plan.epochs")),
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "the protocol of Python's bool()")]
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    /// Ends all threads, within a second; waiting calls raise `StoppedError`.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine.get()?;
+        py.detach(|| engine.close());
+        Ok(())
+    }
+
+    /// Where to go on after the last batch that was handed over.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine.get()?;
+        json::to_python(py, &py.detach(|| engine.state()))
+    }
+
+    /// Goes on where a state was taken.
+    fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = state.py();
+        let engine = self.engine.get()?;
+        let state = json::text(state)?;
+        py.detach(|| engine.load_state(&Cursor::from_json(&state)?))
+            .map_err(|error| raise(py, &error))?;
+        self.ended.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What has been done so far, and who waited for whom.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let report = self.engine.get()?.report();
+        let read = py.import("stoker.report")?.getattr("read")?;
+        read.call1((report.to_string(), json::to_python(py, &report)?))
+    }
+
+    /// Which rank this loader feeds, from 0.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.made_of.rank.index
+    }
+
+    /// Of how many ranks.
+    #[getter]
+    fn world_size(&self) -> u32 {
+        self.made_of.rank.of
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<((Bound<'py, PyAny>,), Bound<'py, PyDict>)> {
+        let recipe = match &self.made_of.recipe {
+            Source::File(path) => path.as_os_str().into_pyobject(py)?.into_any(),
+            Source::Document(document) => json::to_python(py, document)?,
+        };
+        let named = PyDict::new(py);
+        named.set_item("rank", self.rank())?;
+        named.set_item("world_size", self.world_size())?;
+        named.set_item("overrides", json::to_python(py, &self.made_of.overrides)?)?;
+        Ok(((recipe,), named))
+    }
+
+    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.state_dict(py)
+    }
+
+    fn __setstate__(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.load_state_dict(state)
+    }
+
+    fn __repr__(&self) -> String {
+        let recipe = match &self.made_of.recipe {
+            Source::File(path) => path.display().to_string(),
+            Source::Document(_) => "{…}".to_owned(),
+        };
+        format!("Loader({recipe}, rank={}, world_size={})", self.rank(), self.world_size())
+    }
+}
+
+impl Source {
+    fn read(recipe: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if recipe.is_instance_of::<PyDict>() {
+            return json::from_python(recipe).map(Self::Document);
+        }
+        let path: PathBuf = recipe.extract()?;
+        Ok(Self::File(std::path::absolute(path)?))
+    }
+}
+
+impl MadeOf {
+    fn recipe(&self) -> Result<Recipe, Error> {
+        let mut document = match &self.recipe {
+            Source::File(path) => Document::from_file(path)?,
+            Source::Document(document) => Document::from_value(document.clone())?,
+        };
+        for (path, value) in &self.overrides {
+            document.set_value(path, value.clone());
+        }
+        document.recipe()
+    }
+}
+
+/// Does work that can't be interrupted on a thread of its own, and hears signals meanwhile. After
+/// Ctrl-C the work is left to end by itself; what it makes is dropped.
+fn patiently<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> PyResult<T> {
+    let (done, mut outcome) = sync_channel(1);
+    thread::Builder::new().name("stoker-open".to_owned()).spawn(move || done.send(work()).ok())?;
+    loop {
+        let received = py.detach(|| {
+            let received = outcome.recv_timeout(PATIENCE);
+            (received, outcome)
+        });
+        outcome = received.1;
+        match received.0 {
+            Ok(result) => return result.map_err(|error| raise(py, &error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(raise(py, &Error::Bug("opening the loader panicked".to_owned())));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+"""Finished batches for vision-language trainers, straight from object storage.
+
+    import stoker
+
+    with stoker.Loader("recipe.toml") as loader:
+        for batch in loader:
+            loss = model(**batch.to("cuda")).loss
+
+Importing this package imports neither torch nor NumPy, starts no thread and reads no environment.
+"""
+
+from collections.abc import Mapping
+
+from stoker._native import Batch, Loader, Tensor, __version__
+from stoker.errors import (
+    BudgetError,
+    BugError,
+    CursorError,
+    DatasetError,
+    FetchError,
+    Problem,
+    RecipeError,
+    SampleError,
+    StokerError,
+    StoppedError,
+)
+from stoker.report import Report
+
+Mapping.register(Batch)
+
+__all__ = [
+    "Batch",
+    "BudgetError",
+    "BugError",
+    "CursorError",
+    "DatasetError",
+    "FetchError",
+    "Loader",
+    "Problem",
+    "RecipeError",
+    "Report",
+    "SampleError",
+    "StokerError",
+    "StoppedError",
+    "Tensor",
+    "__version__",
+]

@@ -1,0 +1,35 @@
+"""Which part of the data this process is fed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Finds rank and world size.
+
+    As given; else those of torch.distributed, if the program has initialised it; else the
+    environment's RANK and WORLD_SIZE, which launchers set; else 0 of 1.
+    """
+    if (rank is None) != (world_size is None):
+        raise TypeError("rank and world_size go together: give both or neither")
+    if rank is None or world_size is None:
+        rank, world_size = _torch_distributed() or _environment() or (0, 1)
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} is not one of {world_size}: ranks count from 0")
+    return rank, world_size
+
+
+def _torch_distributed() -> tuple[int, int] | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _environment() -> tuple[int, int] | None:
+    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None or world_size is None:
+        return None
+    return int(rank), int(world_size)

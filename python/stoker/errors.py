@@ -1,0 +1,104 @@
+"""What can go wrong, by whose turn it is to act. `str()` of each is a sentence that says it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+
+class StokerError(Exception):
+    """Base of all errors that stoker raises about data, stores, recipes and limits."""
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.__dict__.update(fields)
+
+
+class Problem(SimpleNamespace):
+    """One thing that is wrong in a recipe."""
+
+    path: str
+    """Where in the document, as `section.key`."""
+    reason: str
+    """What is wrong there."""
+    hint: str | None
+    """What to write instead, where we can tell."""
+
+
+class RecipeError(StokerError):
+    """For the author of the recipe: every problem in it, at once."""
+
+    problems: list[Problem]
+
+
+class DatasetError(StokerError):
+    """For the owner of the data: a source, an index or a line is not what it should be."""
+
+    uri: str
+    """The source."""
+    line: int | None
+    """The line in it, counted from 1, where one line is meant."""
+    reason: str
+    hint: str | None
+
+
+class FetchError(StokerError):
+    """For the operator of the store: bytes could not be read, after all retries."""
+
+    kind: str
+    """`not-found`, `denied`, `unconfigured`, `forbidden`, `too-large` or `transient`."""
+    uri: str
+    """The object."""
+    range: tuple[int, int] | None
+    """First byte and the one after the last; None is the whole object."""
+    attempts: int
+    """How often it was tried."""
+    status: int | None
+    """HTTP status of the last answer, if there was one."""
+    reason: str
+    hint: str | None
+
+
+class SampleError(StokerError):
+    """For the policy on bad samples: one sample is unusable, its neighbours are fine."""
+
+    sample: tuple[int, int]
+    """Dataset and row."""
+    room: str
+    """Where it was found: `dataset`, `image`, `vision`, `text`, …"""
+    code: str
+    """A stable short name, such as `truncated`."""
+    reason: str
+    hint: str | None
+    origin: str
+    """File and line, and the image if one is to blame."""
+
+
+class CursorError(StokerError):
+    """For whoever resumes: the state does not belong to this recipe, or is damaged."""
+
+    field: str
+    """What differs."""
+    expected: str
+    """What this recipe has there."""
+    found: str
+    """What the state has there."""
+    hint: str
+
+
+class BudgetError(StokerError):
+    """For whoever set the memory limit: one thing needs more than all of it."""
+
+    what: str
+    needed: int
+    """Bytes."""
+    limit: int
+    """Bytes."""
+    hint: str
+
+
+class StoppedError(StokerError):
+    """For nobody: the loader was closed."""
+
+
+class BugError(StokerError):
+    """For us: please report it."""

@@ -1,0 +1,54 @@
+"""What a loader has done: words by `str()`, numbers by attribute. Times in seconds, sizes in bytes.
+
+For example `report.wait.ratio`, `report.rooms[0].busy_seconds`, `report.memory.leased_bytes`.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+
+class Report(SimpleNamespace):
+    """A snapshot of what a loader has done, and who waited for whom."""
+
+    wait: SimpleNamespace
+    """How long the trainer was blocked: `batches`, `first_batch_seconds`, `blocked_seconds`,
+    `wall_seconds`, `ratio`, `window_ratio`, `p50_seconds`, `p95_seconds`, `p99_seconds`,
+    `window_seconds`; ratios and percentiles are None before the second batch."""
+    rooms: list[SimpleNamespace]
+    """What each room did: `room`, `busy_seconds` (of all threads together), `items`, `bytes`."""
+    fetch: SimpleNamespace
+    """`requests`, `retries`, `peak_in_flight`."""
+    memory: SimpleNamespace
+    """`compressed_bytes`, `peak_compressed_bytes`, `arena_bytes`, `peak_arena_bytes`,
+    `leased_bytes` (held by batches that are being made, wait or are with the trainer)."""
+    samples: int
+    images: int
+    tokens: int
+    """Delivered, padding not counted."""
+    replaced: int
+    """Bad samples that were replaced by another row."""
+    neutralised: int
+    """Bad samples that were neutralised."""
+    workers: int
+
+    def as_dict(self) -> dict:
+        """All numbers as plain dicts and lists."""
+        return vars(self)["_numbers"]
+
+    def __str__(self) -> str:
+        return vars(self)["_words"]
+
+    __repr__ = __str__
+
+
+def read(words: str, numbers: dict) -> Report:
+    """Makes a report of the engine's words and numbers."""
+    fields = {name: _attributes(value) for name, value in numbers.items()}
+    return Report(**fields, _numbers=numbers, _words=words)
+
+
+def _attributes(value: object) -> object:
+    if isinstance(value, dict):
+        return SimpleNamespace(**{name: _attributes(item) for name, item in value.items()})
+    return [_attributes(item) for item in value] if isinstance(value, list) else value

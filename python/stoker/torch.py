@@ -1,0 +1,50 @@
+"""The last step before the model: to a device, finished. Imported when `Batch.to` is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from stoker import Batch
+    from stoker._native import Finish
+
+
+def to(
+    batch: Batch,
+    device: torch.device | str | int,
+    non_blocking: bool = False,
+    dtype: torch.dtype | None = None,
+) -> dict[str, torch.Tensor]:
+    """Moves a batch to a device and finishes its pixels there; see `stoker.Batch.to`."""
+    tensors = {
+        name: tensor.to(device, non_blocking=non_blocking) for name, tensor in batch.torch().items()
+    }
+    pixels = tensors.get("pixel_values")
+    if pixels is not None:
+        if pixels.dtype == torch.uint8:
+            pixels = finish(pixels, batch.finish, dtype or torch.float32)
+        tensors["pixel_values"] = pixels if dtype is None else pixels.to(dtype)
+    return tensors
+
+
+def finish(pixels: torch.Tensor, constants: Finish, dtype: torch.dtype) -> torch.Tensor:
+    """Finishes `u8` pixels exactly as the engine writes `f32` ones.
+
+    Args:
+        pixels: uint8 `[patches, channels * patch_size**2]`.
+        constants: `Batch.finish`; its mean and std are those of the model, times 255.
+        dtype: Element type of the result; rounded to it after the arithmetic, which is f32.
+
+    Returns:
+        `[patches, channels * temporal_patch_size * patch_size**2]`: `(u - mean) / std` per channel,
+        repeated for each frame of the temporal patch.
+    """
+    # One row per channel: dividing by a tensor is exact on all devices, by a number it need not be.
+    mean = torch.tensor(constants["mean"], device=pixels.device)[:, None]
+    std = torch.tensor(constants["std"], device=pixels.device)[:, None]
+    channels, area = len(mean), constants["patch_size"] ** 2
+    values = ((pixels.view(-1, channels, area).to(torch.float32) - mean) / std).to(dtype)
+    frames = values[:, :, None].expand(-1, -1, constants["temporal_patch_size"], -1)
+    return frames.reshape(len(pixels), -1)

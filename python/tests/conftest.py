@@ -1,0 +1,77 @@
+"""A small data set on disk, and recipes over it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import socket
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROWS = 24
+MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
+
+
+def photo(seed: int) -> Image.Image:
+    """A smooth picture with some noise, 40 to 120 pixels a side."""
+    rng = random.Random(seed)
+    small = Image.frombytes("RGB", (5, 4), rng.randbytes(60))
+    return small.resize((rng.randint(40, 120), rng.randint(40, 120)), Image.Resampling.BICUBIC)
+
+
+def sample(row: int, images: list[str]) -> dict:
+    """A chat with the images in its question."""
+    parts = [{"type": "image", "image": image} for image in images]
+    question = [*parts, {"type": "text", "text": f"What is in picture {row}?"}]
+    answer = f"Number {row}. " + "So it is. " * (row % 5)
+    return {
+        "messages": [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer},
+        ]
+    }
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    lines = []
+    for row in range(ROWS):
+        names = [f"{row}-{number}.jpg" for number in range(1 + row % 2)]
+        for number, name in enumerate(names):
+            photo(row * 10 + number).save(folder / name, quality=90)
+        lines.append(json.dumps(sample(row, names)))
+    (folder / "chats.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def recipe(folder: Path) -> dict:
+    """One pass over 24 samples, 4 a batch."""
+    return {
+        "model": str(MODEL),
+        "dataset": {"source": str(folder / "chats.jsonl")},
+        "plan": {"epochs": 1, "lanes": 2},
+        "vision": {"min-pixels": 1024, "max-pixels": 65536},
+        "pack": {"batch-size": 4},
+        "engine": {"memory": "256MiB", "workers": 2, "prefetch": 2},
+    }
+
+
+@pytest.fixture
+def stalled(recipe: dict, tmp_path: Path):
+    """A recipe whose images lie in a store that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        recipe = copy.deepcopy(recipe)
+        lines = [json.dumps(sample(row, [f"s3://bucket/{row}.jpg"])) for row in range(8)]
+        source = tmp_path / "stalled.jsonl"
+        source.write_text("\n".join(lines) + "\n")
+        recipe["dataset"]["source"] = str(source)
+        recipe["fetch"] = {
+            "endpoint": f"http://127.0.0.1:{server.getsockname()[1]}",
+            "anonymous": True,
+        }
+        yield recipe

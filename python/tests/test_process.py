@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+OPEN = """
+import hashlib, json, multiprocessing, os, signal, sys, time
+import stoker
+recipe = json.load(open(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Starts a program of its own that has `recipe` and what `OPEN` imports."""
+
+    def start(recipe: dict, body: str) -> subprocess.Popen:
+        (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+        (tmp_path / "program.py").write_text(OPEN + body)
+        # Newer Pythons warn of each fork of a process with threads, which is what is tried here.
+        options = ["-W", "ignore::DeprecationWarning"]
+        command = [sys.executable, *options, tmp_path / "program.py", tmp_path / "recipe.json"]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+
+    return start
+
+
+def finish(process: subprocess.Popen, seconds: float = 30) -> str:
+    """What it printed, if it ended well and in time."""
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert (process.returncode, errors) == (0, "")
+    return output
+
+
+def interrupted_after(process: subprocess.Popen) -> float:
+    """Seconds from sending Ctrl-C to a program that says `waiting` to when it says it heard it."""
+    assert process.stdout.readline() == "waiting\n"
+    time.sleep(0.5)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    heard = float(process.stdout.readline())
+    finish(process, seconds=5)
+    return heard - sent
+
+
+def test_ctrl_c_is_heard_while_the_store_is_silent(script, stalled):
+    process = script(
+        stalled,
+        """
+loader = stoker.Loader(recipe)
+print("waiting", flush=True)
+try:
+    next(loader)
+except KeyboardInterrupt:
+    print(time.monotonic(), flush=True)
+""",
+    )
+    assert interrupted_after(process) < 0.7, "0.2 s, and some for a busy machine"
+
+
+def test_ctrl_c_is_heard_while_the_data_is_opened(script, stalled):
+    stalled["dataset"]["source"] = "s3://bucket/chats.jsonl"
+    process = script(
+        stalled,
+        """
+print("waiting", flush=True)
+try:
+    stoker.Loader(recipe)
+except KeyboardInterrupt:
+    print(time.monotonic(), flush=True)
+""",
+    )
+    assert interrupted_after(process) < 0.7, "0.2 s, and some for a busy machine"
+
+
+def test_a_program_may_end_in_the_middle_of_iteration(script, recipe):
+    begun = time.monotonic()
+    process = script(
+        recipe,
+        """
+loader = stoker.Loader(recipe)
+for batch in loader:
+    tensors = batch.numpy()
+    break
+print(len(tensors))
+""",
+    )
+    assert int(finish(process)) > 3
+    assert time.monotonic() - begun < 20
+
+
+def test_a_program_may_end_while_a_thread_waits(script, stalled):
+    process = script(
+        stalled,
+        """
+import threading
+loader = stoker.Loader(recipe)
+threading.Thread(target=next, args=(loader,), daemon=True).start()
+time.sleep(0.3)
+print("ended")
+""",
+    )
+    assert finish(process) == "ended\n"
+
+
+def test_a_forked_child_gets_an_error_and_ends(script, recipe):
+    process = script(
+        recipe,
+        """
+loader = stoker.Loader(recipe)
+batch = next(loader)
+first = batch.numpy()["input_ids"].tolist()
+for use in ["next", "iter", "len", "state", "load", "report", "close"]:
+    child = os.fork()
+    if child == 0:
+        uses = dict(
+            next=lambda: next(loader), iter=lambda: iter(loader), len=lambda: len(loader),
+            state=loader.state_dict, load=lambda: loader.load_state_dict({}),
+            report=loader.report, close=loader.close,
+        )
+        try:
+            uses[use]()
+        except RuntimeError as error:
+            assert "before a fork" in str(error) and "spawn" in str(error)
+            assert batch.numpy()["input_ids"].tolist() == first
+            del batch
+            sys.exit(7)
+        sys.exit(1)
+    signal.alarm(10)
+    print(use, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(sum(1 for _ in loader) + 1 == len(loader))
+""",
+    )
+    lines = finish(process, seconds=60).splitlines()
+    assert lines.pop() == "True", "the parent goes on"
+    assert [line.split()[1] for line in lines] == ["7"] * 7
+
+
+def test_a_forked_child_may_make_its_own_loader(script, recipe):
+    process = script(
+        recipe,
+        """
+def digest(loader):
+    hashed = hashlib.sha256()
+    for batch in loader:
+        for array in batch.numpy().values():
+            hashed.update(array.tobytes())
+    return hashed.hexdigest()
+
+if __name__ == "__main__":
+    loader = stoker.Loader(recipe)
+    print(digest(loader))
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        print(digest(stoker.Loader(recipe)))
+        sys.exit(0)
+    print(os.waitpid(child, 0)[1])
+""",
+    )
+    mine, *rest = finish(process).splitlines()
+    assert sorted(rest) == sorted([mine, "0"])
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_loader_goes_on_in_a_spawned_process(script, recipe, method):
+    process = script(
+        recipe,
+        f"""
+def digests(loader):
+    return [hashlib.sha256(batch.numpy()["pixel_values"]).hexdigest() for batch in loader]
+
+if __name__ == "__main__":
+    loader = stoker.Loader(recipe)
+    next(loader)
+    with multiprocessing.get_context("{method}").Pool(1) as pool:
+        print(pool.apply(digests, (loader,)) == digests(loader))
+""",
+    )
+    assert finish(process, seconds=60) == "True\n"
+
+
+def test_importing_stoker_imports_no_other_library_and_starts_no_thread(tmp_path):
+    program = """
+import os, sys
+before = set(sys.modules)
+import stoker
+new = {name.split(".")[0] for name in set(sys.modules) - before}
+print(sorted(new - set(sys.stdlib_module_names)))
+print(len(os.listdir("/proc/self/task")))
+"""
+    command = [sys.executable, "-I", "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout == "['stoker']\n1\n"
+
+
+def test_importing_stoker_is_quick(tmp_path):
+    times = []
+    for _ in range(3):
+        command = [sys.executable, "-I", "-X", "importtime", "-c", "import stoker"]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        (line,) = [line for line in result.stderr.splitlines() if line.endswith("| stoker")]
+        times.append(int(line.split("|")[1]) / 1000)
+    assert min(times) < 50, f"milliseconds: {times}"
+
+
+@pytest.mark.parametrize(
+    "command", [["-m", "stoker"], ["-c", "from stoker.cli import main; main()"]]
+)
+def test_the_command_comes_with_the_package(command):
+    command = [sys.executable, *command, "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    for word in ("run", "peek", "index", "s3"):
+        assert word in result.stdout
