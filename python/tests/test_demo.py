@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoTokenizer
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
-from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
-
 from stoker import demo
 from stoker.demo import measure, page, python_loader, results
 from stoker.demo.rungs import WAYS, Outcome
 from stoker.demo.store import Store, store
+from transformers import AutoTokenizer
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 
 MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
 SETTINGS = {"samples": 40, "batch_size": 8, "profile": "standard", "seed": 0}
