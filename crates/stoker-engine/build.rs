@@ -4,8 +4,6 @@
 //! `nasm` (`apt-get install cmake nasm`). Its build runs before this one and fails without them, on
 //! purpose: a libjpeg-turbo without its assembly decodes at less than half the speed.
 
-#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
-
 fn main() {
     println!("cargo::rerun-if-changed=src/image/jpeg_shim.c");
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,7 @@
 //! The fetch room against a real S3 server, and against servers that misbehave.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::fmt::Write as _;
 use std::future::ready;
 use std::io::{Read, Write};
@@ -126,9 +128,7 @@ fn keys_reach_the_store_as_they_are() {
     for key in keys {
         server.put("bucket", key, key.to_owned()).unwrap();
     }
-    // Signed, so that the signature's form of the key is right as well.
-    let settings = recipe::Fetch { anonymous: true, ..settings(server.endpoint()) };
-    let (fetcher, _) = fetcher(&settings);
+    let (fetcher, _) = fetcher(&settings(server.endpoint()));
     for key in keys {
         assert_eq!(fetcher.read_blocking(&whole(key)).unwrap(), key, "{key}");
     }
@@ -269,6 +269,34 @@ fn memory_that_is_refused_ends_the_read_with_that_error() {
     });
     assert_eq!(run(read).unwrap(), pattern(10));
     assert_eq!(sizes.into_inner(), 10);
+}
+
+#[test]
+fn an_answer_of_untold_size_is_taken_up_to_a_limit_and_asks_for_memory_once() {
+    let endpoint = raw(|_, head, stream| {
+        let length = if head.contains("/large") { Fetcher::UNTOLD as usize + 1 } else { 1000 };
+        // A client that has had enough hangs up.
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+        drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&pattern(length))));
+    });
+    let (fetcher, metrics) = fetcher(&settings(endpoint));
+    let asked = AtomicUsize::new(0);
+    let admit = |size| {
+        assert_eq!(size, Fetcher::UNTOLD);
+        asked.fetch_add(1, Ordering::Relaxed);
+        let mut late = true;
+        std::future::poll_fn(move |context| {
+            if std::mem::take(&mut late) {
+                context.waker().wake_by_ref();
+                return std::task::Poll::Pending;
+            }
+            std::task::Poll::Ready(Ok(()))
+        })
+    };
+    assert_eq!(run(fetcher.read(&whole("small"), admit)).unwrap(), pattern(1000));
+    assert_eq!((asked.into_inner(), metrics.fetch.requests.get()), (1, 2));
+    let error = fetch_error(fetcher.read_blocking(&whole("large")));
+    assert_eq!((error.kind, error.attempts), (FetchErrorKind::TooLarge, 1), "{error}");
 }
 
 #[test]
@@ -534,4 +562,69 @@ fn a_blocking_read_on_the_fetch_thread_is_an_error_not_a_deadlock() {
     let inner = fetcher.clone();
     let task = fetcher.spawn(async move { inner.read_blocking(&whole("key")) });
     assert!(matches!(run(task).unwrap(), Err(Error::Bug(_))));
+}
+
+/// Not a test: what the tests of credentials run in a process of its own, as credentials come from
+/// the environment. Prints what became of each key.
+#[test]
+#[ignore = "run by other tests"]
+fn read_with_the_credentials_of_the_environment() {
+    #[expect(clippy::disallowed_methods, reason = "the parent process says it this way")]
+    let given = |name| std::env::var(name).unwrap();
+    let settings = recipe::Fetch { anonymous: false, ..settings(given("STOKER_TEST_ENDPOINT")) };
+    let (fetcher, _) = fetcher(&settings);
+    for key in given("STOKER_TEST_KEYS").split('\n') {
+        let begin = Instant::now();
+        match fetcher.read_blocking(&whole(key)) {
+            Ok(bytes) => println!("read {}", String::from_utf8_lossy(&bytes)),
+            Err(error) => println!("{:?} after {:?}: {error}", error, begin.elapsed()),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+}
+
+fn read_with(endpoint: &str, keys: &[&str], environment: &[(&str, &str)]) -> String {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("read_with_the_credentials_of_the_environment")
+        .env_clear()
+        .env("STOKER_TEST_ENDPOINT", endpoint)
+        .env("STOKER_TEST_KEYS", keys.join("\n"))
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn signed_requests_are_accepted_for_any_key_and_refused_with_a_wrong_secret() {
+    let server = Server::start(&Config::default(), Backend::memory()).unwrap();
+    let keys = ["plain.jpg", "a//b", "100% sure", "plus+and space", "ünïcode/日本語", "q?x=1&y#z"];
+    for key in keys {
+        server.put("bucket", key, key.to_owned()).unwrap();
+    }
+    let id = ("AWS_ACCESS_KEY_ID", "stoker");
+    let secret = ("AWS_SECRET_ACCESS_KEY", "stoker-secret");
+    let text = read_with(&server.endpoint(), &keys, &[id, secret]);
+    for key in keys {
+        assert!(text.contains(&format!("read {key}\n")), "{text}");
+    }
+    let wrong = ("AWS_SECRET_ACCESS_KEY", "not-the-right-one");
+    let text = read_with(&server.endpoint(), &["plain.jpg"], &[id, wrong]);
+    assert!(text.contains("Denied") && text.contains("SignatureDoesNotMatch"), "{text}");
+    assert!(text.contains("check the secret key"), "{text}");
+    assert!(!text.contains("not-the-right-one"), "{text}");
+}
+
+#[test]
+fn without_credentials_the_error_comes_soon_and_says_what_to_set() {
+    let server = Server::start(&Config::default(), Backend::memory()).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let metadata = format!("http://{}", silent.local_addr().unwrap());
+    let environment = [("AWS_METADATA_ENDPOINT", metadata.as_str())];
+    let text = read_with(&server.endpoint(), &["one", "two"], &environment);
+    assert_eq!(text.matches("Unconfigured").count(), 2, "{text}");
+    assert!(text.contains("AWS_ACCESS_KEY_ID") && text.contains("anonymous = true"), "{text}");
 }

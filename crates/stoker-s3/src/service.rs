@@ -2,7 +2,6 @@
 //!
 //! Reads and listings wait as the profile says; writes don't, so that a store is filled quickly.
 
-use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
-use s3s::auth::SimpleAuth;
+use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
     Bucket, CommonPrefix, CreateBucketInput, CreateBucketOutput, DeleteObjectInput,
-    DeleteObjectOutput, ETag, ETagCondition, EncodingType, GetObjectInput, GetObjectOutput,
-    HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListBucketsInput,
-    ListBucketsOutput, ListObjectsV2Input, ListObjectsV2Output, PutObjectInput, PutObjectOutput,
-    StreamingBlob,
+    DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
+    ETagCondition, EncodingType, GetObjectInput, GetObjectOutput, HeadBucketInput,
+    HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, PutObjectInput, PutObjectOutput, StreamingBlob,
 };
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
@@ -42,6 +41,19 @@ pub(crate) struct Store {
     pub(crate) counters: Arc<Counters>,
 }
 
+/// The one key pair.
+struct Keys(Credentials);
+
+#[async_trait::async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        if access_key == self.0.access_key_id {
+            return Ok(self.0.secret_access_key.as_str().into());
+        }
+        Err(s3_error!(InvalidAccessKeyId))
+    }
+}
+
 /// Who may come in: whoever signs with the one key pair, and others if they are allowed.
 struct Door {
     unsigned: bool,
@@ -60,8 +72,7 @@ impl S3Access for Door {
 impl Store {
     pub(crate) fn serve(self, credentials: &Credentials, unsigned: bool) -> S3Service {
         let mut builder = S3ServiceBuilder::new(self);
-        let Credentials { access_key_id, secret_access_key } = credentials;
-        builder.set_auth(SimpleAuth::from_single(access_key_id, secret_access_key.as_str()));
+        builder.set_auth(Keys(credentials.clone()));
         builder.set_access(Door { unsigned });
         builder.build()
     }
@@ -220,6 +231,21 @@ impl S3 for Store {
         self.backend.delete(&input.bucket, &input.key).map_err(internal)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let input = request.input;
+        self.bucket(&input.bucket)?;
+        let mut deleted = Vec::new();
+        for object in input.delete.objects {
+            self.backend.delete(&input.bucket, &object.key).map_err(internal)?;
+            deleted.push(DeletedObject { key: Some(object.key), ..Default::default() });
+        }
+        let deleted = Some(deleted);
+        Ok(S3Response::new(DeleteObjectsOutput { deleted, ..Default::default() }))
+    }
 }
 
 fn internal(error: io::Error) -> S3Error {
@@ -272,7 +298,7 @@ fn listed(input: ListObjectsV2Input, max_keys: i32, page: Page<Meta>) -> ListObj
     let as_url =
         input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
     let text = |text: String| {
-        if as_url { Cow::from(utf8_percent_encode(&text, &URL)).into_owned() } else { text }
+        if as_url { utf8_percent_encode(&text, &URL).to_string() } else { text }
     };
     let contents = page.objects.into_iter().map(|(key, meta)| s3s::dto::Object {
         key: Some(text(key)),

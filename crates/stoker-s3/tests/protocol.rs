@@ -1,5 +1,7 @@
 //! What an S3 client sees, with `object_store` as the client.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;

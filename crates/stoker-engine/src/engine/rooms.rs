@@ -221,8 +221,8 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
     identity.add("dataset.media-root", recipe.dataset.media_root.as_deref().unwrap_or_default());
     identity.add("compat", format!("{:?}", recipe.compat));
     identity.add("image", hash(&format!("{:?}", recipe.image)));
-    identity.add("vision", hash(&format!("{vision:?}")));
-    identity.add("text", format!("{:016x}", text.fingerprint()));
+    identity.add("vision", hash(&vision.identity()));
+    identity.add("text", hash(text.identity()));
     identity.add("pack.pad-to-multiple", recipe.pack.pad_to_multiple);
     identity.add("engine.on-bad-sample", format!("{:?}", recipe.engine.on_bad_sample));
     identity

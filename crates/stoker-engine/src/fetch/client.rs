@@ -8,10 +8,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
 use rustls::{ClientConfig, RootCertStore};
@@ -94,26 +94,24 @@ fn tls() -> Result<ClientConfig, String> {
 pub(super) struct Connector(pub(super) HttpClient);
 
 impl HttpConnector for Connector {
-    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Patient(self.0.clone())))
+    /// Providers that ask metadata services come with a shorter limit on connecting.
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let limit =
+            |options: &ClientOptions| options.get_config_value(&ClientConfigKey::ConnectTimeout);
+        if limit(options) == limit(&ClientOptions::default()) {
+            return Ok(self.0.clone());
+        }
+        Ok(HttpClient::new(Impatient(self.0.clone())))
     }
 }
 
-/// Patient with all but metadata services.
 #[derive(Debug)]
-struct Patient(HttpClient);
+struct Impatient(HttpClient);
 
 #[async_trait::async_trait]
-impl HttpService for Patient {
+impl HttpService for Impatient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        if !is_metadata(request.uri().host().unwrap_or_default()) {
-            return self.0.execute(request).await;
-        }
         let answer = tokio::time::timeout(METADATA, self.0.execute(request)).await;
         answer.unwrap_or_else(|late| Err(HttpError::new(HttpErrorKind::Timeout, late)))
     }
-}
-
-fn is_metadata(host: &str) -> bool {
-    host.starts_with("169.254.") || host == "metadata" || host == "metadata.google.internal"
 }

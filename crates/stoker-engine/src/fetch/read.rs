@@ -49,13 +49,15 @@ where
         extent,
         tries: Tries::new(&extent.object, extent.range.clone(), room.config.attempts),
         version,
-        admitted: None,
+        granted: false,
+        size: None,
         bytes: BytesMut::new(),
     };
     if let Some(range) = &extent.range {
         let size = range.end.saturating_sub(range.start);
         admit(size).await?;
-        reading.admitted = Some(size);
+        reading.granted = true;
+        reading.size = Some(size);
         if size == 0 {
             return Ok(Bytes::new());
         }
@@ -81,8 +83,10 @@ struct Reading<'a> {
     tries: Tries<'a>,
     /// The version that all attempts must meet, once it is known.
     version: Option<String>,
-    /// The size of the whole that memory was had for.
-    admitted: Option<u64>,
+    /// Whether memory was had.
+    granted: bool,
+    /// The size of the whole, once it is known.
+    size: Option<u64>,
     /// What came so far.
     bytes: BytesMut,
 }
@@ -92,7 +96,7 @@ impl Reading<'_> {
         let got = self.bytes.len() as u64;
         let range = match &self.extent.range {
             Some(range) => Some(range.start + got..range.end),
-            None if got > 0 => self.admitted.map(|size| got..size),
+            None if got > 0 => self.size.map(|size| got..size),
             None => None,
         };
         let object = Arc::clone(&self.extent.object);
@@ -106,18 +110,19 @@ impl Reading<'_> {
         W: Future<Output = Result<()>>,
     {
         self.version = opened.version.clone().or_else(|| self.version.take());
-        if let Some(size) = self.admitted {
-            let left = size - self.bytes.len() as u64;
-            if opened.length.is_some_and(|length| length != left) {
-                let failure = changed(format!("the object had {size} bytes when it was opened"));
-                return self.tries.failed(failure).map(|_| None);
-            }
+        if let (Some(size), Some(length)) = (self.size, opened.length)
+            && length != size - self.bytes.len() as u64
+        {
+            let failure = changed(format!("the object had {size} bytes when it was opened"));
+            return self.tries.failed(failure).map(|_| None);
+        }
+        self.size = self.size.or(opened.length);
+        if self.granted {
             return Ok(Some(opened));
         }
-        let size = opened.length.unwrap_or(Fetcher::UNTOLD);
-        let mut admission = pin!(admit(size));
+        let mut admission = pin!(admit(self.size.unwrap_or(Fetcher::UNTOLD)));
         let at_once = poll_fn(|context| Poll::Ready(admission.as_mut().poll(context))).await;
-        self.admitted = opened.length;
+        self.granted = true;
         match at_once {
             Poll::Ready(admitted) => admitted.map(|()| Some(opened)),
             Poll::Pending => {
@@ -138,9 +143,9 @@ impl Reading<'_> {
             meter.bytes.add(bytes.len() as u64);
             return Ok(Some(bytes.freeze()));
         };
-        let resumable = self.version.is_some() && self.admitted.is_some();
-        let whole = self.admitted.is_some_and(|size| bytes.len() as u64 >= size);
-        if resumable && !whole && self.extent.object.scheme != Scheme::File {
+        let partial = self.size.is_some_and(|size| (bytes.len() as u64) < size);
+        let pinned = self.version.is_some() && self.extent.object.scheme != Scheme::File;
+        if partial && pinned {
             self.bytes = bytes;
         }
         pause(self.room, &mut self.tries, failure).await?;

@@ -252,6 +252,7 @@ fn no_credentials(error: &object_store::Error, hint: &str) -> Failure {
         .hint(hint)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped with it")]
 fn unconfigured(error: impl ToString) -> Failure {
     Failure::permanent(FetchErrorKind::Unconfigured, error.to_string())
 }

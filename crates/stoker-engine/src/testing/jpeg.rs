@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use std::ptr;
 
 use turbojpeg_sys::{
-    TJINIT_TJINIT_COMPRESS, TJPARAM_TJPARAM_QUALITY, TJPARAM_TJPARAM_SUBSAMP, TJPF_TJPF_RGB,
-    TJSAMP_TJSAMP_420, tj3Compress8, tj3Destroy, tj3Free, tj3Init, tj3Set,
+    TJINIT_TJINIT_COMPRESS, TJPARAM, TJPARAM_TJPARAM_QUALITY, TJPARAM_TJPARAM_SUBSAMP,
+    TJPF_TJPF_RGB, TJSAMP_TJSAMP_420, tj3Compress8, tj3Destroy, tj3Free, tj3Init, tj3Set,
 };
 
 /// A baseline JPEG with 4:2:0 subsampling of `height` rows of `width` RGB pixels.
@@ -25,9 +25,9 @@ pub fn encode_jpeg(rgb: &[u8], width: usize, height: usize, quality: u8) -> Vec<
     unsafe {
         let handle = tj3Init(TJINIT_TJINIT_COMPRESS as c_int);
         assert!(!handle.is_null(), "there is memory for an encoder");
-        let set = |parameter: u32, value: c_int| tj3Set(handle, parameter as c_int, value);
-        let done = set(TJPARAM_TJPARAM_QUALITY as u32, quality.into()) == 0
-            && set(TJPARAM_TJPARAM_SUBSAMP as u32, TJSAMP_TJSAMP_420 as c_int) == 0
+        let set = |parameter: TJPARAM, value: c_int| tj3Set(handle, parameter as c_int, value);
+        let done = set(TJPARAM_TJPARAM_QUALITY, quality.into()) == 0
+            && set(TJPARAM_TJPARAM_SUBSAMP, TJSAMP_TJSAMP_420 as c_int) == 0
             && tj3Compress8(
                 handle,
                 rgb.as_ptr(),

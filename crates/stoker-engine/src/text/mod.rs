@@ -43,6 +43,7 @@ pub struct Encoder {
     tokenizer: Tokenizer,
     template: Template,
     config: recipe::Text,
+    identity: String,
 }
 
 impl Encoder {
@@ -56,7 +57,8 @@ impl Encoder {
         };
         let template = Template::compile(&sources.template, variables(&sources, config))
             .map_err(|error| refused(template::chain(&error)))?;
-        let encoder = Self { tokenizer, template, config: config.clone() };
+        let identity = identity(&tokenizer, &sources.template, config);
+        let encoder = Self { tokenizer, template, config: config.clone(), identity };
         encoder.try_template().map_err(refused)?;
         Ok(encoder)
     }
@@ -77,6 +79,9 @@ impl Encoder {
             let reason = "the images are not mentioned once each, in their order";
             return Err(Flaw::new(Room::Text, "image-count", reason));
         }
+        if !turns::learned_turns(&conversation.turns, self.config.train_on).contains(&true) {
+            return Err(nothing_to_learn());
+        }
         let mut text = encode(conversation)?;
         if let Some(max_tokens) = self.config.max_tokens.map(|max| max as usize)
             && text.tokens.len() > max_tokens
@@ -91,12 +96,12 @@ impl Encoder {
                 }
             };
         }
-        if !text.trained.contains(&true) {
-            let reason = "no token of it is learned";
-            return Err(Flaw::new(Room::Text, "nothing-to-learn", reason)
-                .hint("it needs an assistant turn, or another `text.train-on`"));
-        }
-        Ok(text)
+        if text.trained.contains(&true) { Ok(text) } else { Err(nothing_to_learn()) }
+    }
+
+    /// Everything that decides what `encode` gives, and nothing else: not where the files lie.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// The id that `input_ids` are padded with.
@@ -266,7 +271,22 @@ fn images(turns: &[Turn]) -> impl Iterator<Item = usize> {
     })
 }
 
+fn nothing_to_learn() -> Flaw {
+    Flaw::new(Room::Text, "nothing-to-learn", "no token of it is learned")
+        .hint("it needs an assistant turn, or another `text.train-on`")
+}
+
 fn too_long(tokens: usize, max_tokens: usize) -> Flaw {
     let reason = format!("it has {tokens} tokens, and `text.max-tokens` is {max_tokens}");
     Flaw::new(Room::Text, "too-long", reason).hint("raise it, or set `text.on-too-long`")
+}
+
+fn identity(tokenizer: &Tokenizer, template: &str, config: &recipe::Text) -> String {
+    let recipe::Text { template_options, train_on, train_newline, .. } = config;
+    let recipe::Text { max_tokens, on_too_long, .. } = config;
+    let Tokenizer { hash, ids, .. } = tokenizer;
+    format!(
+        "{hash:016x} {ids:?} {template:?} {template_options:?} {train_on:?} {train_newline} \
+         {max_tokens:?} {on_too_long:?}"
+    )
 }

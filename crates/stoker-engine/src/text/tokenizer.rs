@@ -37,6 +37,8 @@ pub(super) struct Tokenizer {
     options: EncodeOptions,
     pub(super) specials: Specials,
     pub(super) ids: Ids,
+    /// Of all that decides its tokens.
+    pub(super) hash: u64,
 }
 
 #[derive(Deserialize)]
@@ -89,7 +91,8 @@ impl Tokenizer {
             padding: Override::Off,
             ..EncodeOptions::no_specials()
         };
-        Ok(Self { pipeline, options, specials, ids })
+        let hash = xxhash_rust::xxh3::xxh3_64(canonical.as_bytes());
+        Ok(Self { pipeline, options, specials, ids, hash })
     }
 
     /// Appends the tokens of a piece of plain text.

@@ -102,6 +102,12 @@ impl Preprocessor {
         Ok(ImagePlan { resized, grid })
     }
 
+    /// Everything that decides what `write` writes, and nothing else: not the machine's kernels.
+    pub fn identity(&self) -> String {
+        let Self { layout, bounds, size_rule, kernel, pixels, .. } = self;
+        format!("{layout:?} {bounds:?} {size_rule:?} {kernel:?} {pixels:?}")
+    }
+
     /// Side of a merged block, in patches.
     pub fn merge_size(&self) -> u32 {
         self.layout.merge_size

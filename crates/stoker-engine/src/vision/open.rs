@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
+use super::Preprocessor;
 use super::config::{self, MOST_PIXELS, Model};
 use super::family;
-use super::{Preprocessor, Scratch};
 use crate::error::{Error, Problem, Result};
 use crate::recipe::{self, Compat, SizeRule};
 
@@ -22,13 +22,6 @@ impl Preprocessor {
             .and_then(|model| limited(model, config))
             .map_err(Error::Recipe)?;
         Ok(Self::new(model, config.pixels, compat))
-    }
-}
-
-impl Scratch {
-    /// Empty; it grows with the first images.
-    pub fn new() -> Self {
-        Self::default()
     }
 }
 

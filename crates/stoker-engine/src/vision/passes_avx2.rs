@@ -114,66 +114,72 @@ pub(super) fn vertical(_: Avx2, axis: &Axis, to: usize, source: Rows<'_>, out: &
     assert!((rows - 1) * source.stride + out.len() <= source.bytes.len(), "all taps are there");
     // SAFETY: the proof says that AVX2 is there; `rows` rows of `out.len()` bytes are in `source`.
     unsafe {
-        match axis.words() {
-            1 => vertical_row::<1>(axis, to, source, out),
-            _ => vertical_row::<2>(axis, to, source, out),
+        match (axis.words(), rows.div_ceil(2)) {
+            (1, 2) => vertical_row::<1, 2>(axis, to, source, out),
+            (1, 3) => vertical_row::<1, 3>(axis, to, source, out),
+            (1, _) => vertical_row::<1, ANY>(axis, to, source, out),
+            (_, 2) => vertical_row::<2, 2>(axis, to, source, out),
+            (_, 3) => vertical_row::<2, 3>(axis, to, source, out),
+            (_, _) => vertical_row::<2, ANY>(axis, to, source, out),
         }
     }
     true
 }
 
+/// In place of a number of pairs of taps that is known to the compiler: 2 when enlarging, 3 when
+/// shrinking a little, which is what most images need.
+const ANY: usize = 0;
+
 #[target_feature(enable = "avx2")]
-unsafe fn vertical_row<const WORDS: usize>(
+unsafe fn vertical_row<const WORDS: usize, const PAIRS: usize>(
     axis: &Axis,
     to: usize,
     source: Rows<'_>,
     out: &mut [u8],
 ) {
     let rows = axis.span(to).len();
-    let weights = &axis.packed[to * axis.taps / 2 * WORDS..];
+    let pairs = if PAIRS == ANY { rows.div_ceil(2) } else { PAIRS };
+    let weights = axis.packed[to * axis.taps / 2 * WORDS..][..pairs * WORDS].as_ptr();
+    let from = source.bytes.as_ptr();
     let zero = _mm256_setzero_si256();
     let mut start = 0;
     while start < out.len() {
         // the last step ends with the row and makes some bytes a second time
         let offset = start.min(out.len() - WIDTH);
-        let mut sums = [[[zero; 2]; 2]; WORDS];
-        for row in (0..rows).step_by(2) {
+        let (mut left, mut right) = ([[zero; 2]; WORDS], [[zero; 2]; WORDS]);
+        for pair in 0..pairs {
             // the weight of a missing last row is zero
-            let next = (row + 1).min(rows - 1);
-            // SAFETY: the caller promises the rows; `packed` has WORDS words for each two of them.
+            let (upper, lower) = (pair * 2, (pair * 2 + 1).min(rows - 1));
+            // SAFETY: the caller promises `rows` rows of `out.len()` bytes.
             unsafe {
-                let upper = load(source.bytes.as_ptr().add(row * source.stride + offset));
-                let lower = load(source.bytes.as_ptr().add(next * source.stride + offset));
-                let weights = weights.as_ptr().add(row / 2 * WORDS);
-                let low = _mm256_unpacklo_epi8(upper, lower);
-                let high = _mm256_unpackhi_epi8(upper, lower);
-                for word in 0..WORDS {
-                    let weight = _mm256_set1_epi32(weights.add(word).read());
-                    for (sums, mixed) in sums[word].iter_mut().zip([low, high]) {
-                        let pixels =
-                            [_mm256_unpacklo_epi8(mixed, zero), _mm256_unpackhi_epi8(mixed, zero)];
-                        for (sum, pixels) in sums.iter_mut().zip(pixels) {
-                            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pixels, weight));
-                        }
-                    }
-                }
+                let upper = load(from.add(upper * source.stride + offset));
+                let lower = load(from.add(lower * source.stride + offset));
+                let weights = weights.add(pair * WORDS);
+                let mixed = _mm256_unpacklo_epi8(upper, lower);
+                add::<WORDS>(&mut left, widen(mixed), weights);
+                let mixed = _mm256_unpackhi_epi8(upper, lower);
+                add::<WORDS>(&mut right, widen(mixed), weights);
             }
         }
-        let (mut low, mut high) = ([[zero; 2]; WORDS], [[zero; 2]; WORDS]);
-        for word in 0..WORDS {
-            (low[word], high[word]) = (sums[word][0], sums[word][1]);
-        }
-        let [low_0, low_1] = round::<WORDS>(low, axis.precision);
-        let [high_0, high_1] = round::<WORDS>(high, axis.precision);
-        let low = _mm256_packs_epi32(low_0, low_1);
-        let high = _mm256_packs_epi32(high_0, high_1);
+        let left = round::<WORDS>(left, axis.precision);
+        let right = round::<WORDS>(right, axis.precision);
+        let left = _mm256_packs_epi32(left[0], left[1]);
+        let right = _mm256_packs_epi32(right[0], right[1]);
         // SAFETY: `offset + WIDTH <= out.len()`.
         unsafe {
-            let place = out.as_mut_ptr().add(offset).cast();
-            _mm256_storeu_si256(place, _mm256_packus_epi16(low, high));
+            let at = out.as_mut_ptr().add(offset).cast();
+            _mm256_storeu_si256(at, _mm256_packus_epi16(left, right));
         }
         start += WIDTH;
     }
+}
+
+/// Bytes to 16 bits, the lower and the upper eight of each lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn widen(bytes: __m256i) -> [__m256i; 2] {
+    let zero = _mm256_setzero_si256();
+    [_mm256_unpacklo_epi8(bytes, zero), _mm256_unpackhi_epi8(bytes, zero)]
 }
 
 /// Adds pixels times weights, two products to a sum.

@@ -10,10 +10,11 @@
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _mm_loadu_si128, _mm_or_si128, _mm_setzero_si128, _mm_sfence,
     _mm_shuffle_epi8, _mm_srli_si128, _mm_storel_epi64, _mm_storeu_si128, _mm256_add_epi32,
-    _mm256_and_si256, _mm256_castps_si256, _mm256_castsi256_si128, _mm256_cvtepi32_ps,
-    _mm256_cvtepu8_epi32, _mm256_div_ps, _mm256_extracti128_si256, _mm256_packus_epi32,
-    _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_stream_si256, _mm256_sub_ps,
+    _mm256_and_si256, _mm256_castps_si256, _mm256_castsi128_si256, _mm256_castsi256_si128,
+    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_div_ps, _mm256_extracti128_si256,
+    _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set_m128i, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setzero_ps, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_stream_si256,
+    _mm256_sub_ps,
 };
 
 use super::passes::Rows;
@@ -67,7 +68,7 @@ pub(super) fn fence(_: Avx2) {
 /// `(u / unit - mean) / std` in all lanes.
 #[derive(Clone, Copy)]
 struct Channel {
-    unit: __m256,
+    unit: Option<__m256>,
     mean: __m256,
     std: __m256,
 }
@@ -79,11 +80,8 @@ unsafe fn patches_of<const BYTES: usize, const P: usize, const STREAM: bool>(
     out: &mut [u8],
 ) {
     let formula = patchify.formula;
-    let mut channels = [Channel {
-        unit: _mm256_set1_ps(formula.unit),
-        mean: _mm256_setzero_ps(),
-        std: _mm256_setzero_ps(),
-    }; 3];
+    let unit = formula.unit.map(|unit| _mm256_set1_ps(unit));
+    let mut channels = [Channel { unit, mean: _mm256_setzero_ps(), std: _mm256_setzero_ps() }; 3];
     for ((channel, mean), std) in channels.iter_mut().zip(formula.mean).zip(formula.std) {
         (channel.mean, channel.std) = (_mm256_set1_ps(mean), _mm256_set1_ps(std));
     }
@@ -91,16 +89,23 @@ unsafe fn patches_of<const BYTES: usize, const P: usize, const STREAM: bool>(
     for (index, out) in out.chunks_exact_mut(patchify.row_bytes()).enumerate() {
         let (x, y) = patchify.corner(index);
         let corner = &strip.bytes[y * strip.stride + x * 3..];
-        for row in 0..P {
-            // SAFETY: the caller promises `P` pixels in each of the `P` rows of the patch.
-            let planes = unsafe { part::<P>(corner.as_ptr().add(row * strip.stride)) };
-            for (channel, plane) in planes.into_iter().enumerate() {
+        for row in (0..P).step_by(2) {
+            // SAFETY: the caller promises `P` pixels in each of the `P` rows of the patch, and `P`
+            // is even.
+            let (upper, lower) = unsafe {
+                let upper = corner.as_ptr().add(row * strip.stride);
+                (part::<P>(upper), part::<P>(upper.add(strip.stride)))
+            };
+            for (channel, formula) in channels.iter().enumerate() {
+                let upper = convert::<BYTES, P>(upper[channel], *formula);
+                let lower = convert::<BYTES, P>(lower[channel], *formula);
                 for copy in 0..patchify.copies {
                     // SAFETY: `out` holds 3 channels of `copies` frames of `P` lines.
                     unsafe {
                         let offset = (channel * patchify.copies + copy) * frame + row * line;
                         let at = out.as_mut_ptr().add(offset);
-                        store::<BYTES, P, STREAM>(plane, channels[channel], at);
+                        store::<BYTES, P, STREAM>(upper, at);
+                        store::<BYTES, P, STREAM>(lower, at.add(line));
                     }
                 }
             }
@@ -147,39 +152,52 @@ const fn orders<const P: usize>() -> [[[i8; 16]; 3]; 3] {
     orders
 }
 
-/// Writes `P` values of one channel.
+/// What the bytes of one row and channel become, in two halves of eight values: a register each for
+/// f32, a half of the first for the others.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn convert<const BYTES: usize, const P: usize>(plane: __m128i, channel: Channel) -> [__m256i; 2] {
+    if BYTES == 1 && P == 16 {
+        return [_mm256_castsi128_si256(plane); 2];
+    }
+    // the second half begins at value `P - 8`
+    let second = if P == 16 { _mm_srli_si128::<8>(plane) } else { _mm_srli_si128::<6>(plane) };
+    if BYTES == 1 {
+        return [_mm256_set_m128i(second, plane); 2];
+    }
+    let (low, high) = (normalise(plane, channel), normalise(second, channel));
+    if BYTES == 2 {
+        let line = _mm256_packus_epi32(bf16(low), bf16(high));
+        return [_mm256_permute4x64_epi64::<0b11_01_10_00>(line); 2];
+    }
+    [_mm256_castps_si256(low), _mm256_castps_si256(high)]
+}
+
+/// Writes the `P` values of a row.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store<const BYTES: usize, const P: usize, const STREAM: bool>(
-    plane: __m128i,
-    channel: Channel,
+    row: [__m256i; 2],
     at: *mut u8,
 ) {
-    // the second half begins at value `P - 8`
-    let second = if P == 16 { _mm_srli_si128::<8>(plane) } else { _mm_srli_si128::<6>(plane) };
     // SAFETY: the caller promises room for `P` values, aligned to 32 bytes if STREAM.
     unsafe {
-        let second_at = at.add((P - 8) * BYTES);
+        let second = at.add((P - 8) * BYTES);
+        let (low, high) = (_mm256_castsi256_si128(row[0]), _mm256_extracti128_si256::<1>(row[0]));
         match BYTES {
-            1 if P == 16 => _mm_storeu_si128(at.cast(), plane),
+            1 if P == 16 => _mm_storeu_si128(at.cast(), low),
             1 => {
-                _mm_storel_epi64(at.cast(), plane);
-                _mm_storel_epi64(second_at.cast(), second);
+                _mm_storel_epi64(at.cast(), low);
+                _mm_storel_epi64(second.cast(), high);
             }
+            2 if P == 16 => put::<STREAM>(at, row[0]),
             2 => {
-                let (low, high) = (normalise(plane, channel), normalise(second, channel));
-                let line = _mm256_packus_epi32(bf16(low), bf16(high));
-                let line = _mm256_permute4x64_epi64::<0b11_01_10_00>(line);
-                if P == 16 {
-                    put::<STREAM>(at, line);
-                } else {
-                    _mm_storeu_si128(at.cast(), _mm256_castsi256_si128(line));
-                    _mm_storeu_si128(second_at.cast(), _mm256_extracti128_si256::<1>(line));
-                }
+                _mm_storeu_si128(at.cast(), low);
+                _mm_storeu_si128(second.cast(), high);
             }
             _ => {
-                put::<STREAM>(at, _mm256_castps_si256(normalise(plane, channel)));
-                put::<STREAM>(second_at, _mm256_castps_si256(normalise(second, channel)));
+                put::<STREAM>(at, row[0]);
+                put::<STREAM>(second, row[1]);
             }
         }
     }
@@ -203,7 +221,10 @@ unsafe fn put<const STREAM: bool>(at: *mut u8, value: __m256i) {
 #[target_feature(enable = "avx2")]
 fn normalise(bytes: __m128i, channel: Channel) -> __m256 {
     let values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-    let values = _mm256_div_ps(values, channel.unit);
+    let values = match channel.unit {
+        Some(unit) => _mm256_div_ps(values, unit),
+        None => values,
+    };
     _mm256_div_ps(_mm256_sub_ps(values, channel.mean), channel.std)
 }
 

@@ -23,7 +23,8 @@ pub(super) enum Values {
 /// The same as a formula in f32: `(u / unit - mean) / std`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Formula {
-    pub(super) unit: f32,
+    /// None where it is 1.
+    pub(super) unit: Option<f32>,
     pub(super) mean: [f32; 3],
     pub(super) std: [f32; 3],
 }
@@ -64,9 +65,9 @@ impl Formula {
         let [mean, std] = [normalise.mean, normalise.std].map(|of| of.map(|value| value as f32));
         match table {
             Table::Fused => {
-                Self { unit: 1.0, mean: mean.map(|x| x * 255.0), std: std.map(|x| x * 255.0) }
+                Self { unit: None, mean: mean.map(|x| x * 255.0), std: std.map(|x| x * 255.0) }
             }
-            Table::Stepwise => Self { unit: 255.0, mean, std },
+            Table::Stepwise => Self { unit: Some(255.0), mean, std },
         }
     }
 }
@@ -110,7 +111,8 @@ mod tests {
                 let Formula { unit, mean, std } = Formula::new(table, normalise);
                 for channel in 0..3 {
                     for byte in 0..=255 {
-                        let value = (f32::from(byte) / unit - mean[channel]) / std[channel];
+                        let value =
+                            (f32::from(byte) / unit.unwrap_or(1.0) - mean[channel]) / std[channel];
                         let truth = normalised(table, normalise, channel, byte);
                         assert_eq!(value.to_bits(), truth.to_bits(), "{table:?} {channel} {byte}");
                     }

@@ -81,9 +81,8 @@ const REFUSED: [(&str, &[&str]); 17] = [
 const LONG_TEXT: (&str, &str) = ("png_ztxt_bomb.png", "709e80c88487a241");
 
 /// Pillow's own `convert("RGB")`, which drops alpha.
-fn pillow(name: &str) -> RgbRules {
-    let gif = name.ends_with(".gif");
-    let alpha = if gif { Alpha::WhiteIfRgba } else { Alpha::Drop };
+fn pillow(bytes: &[u8]) -> RgbRules {
+    let alpha = if bytes.starts_with(b"GIF") { Alpha::WhiteIfRgba } else { Alpha::Drop };
     RgbRules { exif: false, alpha, sixteen_bit: SixteenBit::Clip }
 }
 
@@ -113,7 +112,8 @@ fn differs(folder: &Path, row: &Value) -> Option<String> {
     } else {
         row["pillow_13_0_0"]["rgb_sha256_16"].as_str()
     };
-    let found = match decode_with(&std::fs::read(folder.join(name)).unwrap(), pillow(name)) {
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    let found = match decode_with(&bytes, pillow(&bytes)) {
         Ok(image) if pixels == Some(&sha256(&image.pixels)[..16]) => "Pillow's pixels",
         Ok(_) => "other pixels",
         Err(flaw) => flaw.code,

@@ -72,7 +72,7 @@ fn decoding_jpegs_settles_into_memory_that_is_kept() {
             let header = inspect(&bytes, &limits, rules).unwrap();
             decoder.decode(&bytes, &header, &limits, rules).unwrap();
         }
-        [&decoder.image.pixels, &decoder.raw, &decoder.stored].map(|buffer| buffer.as_ptr())
+        [&decoder.image.pixels, &decoder.raw, &decoder.stored].map(Vec::as_ptr)
     };
     let first = pass();
     assert_eq!(first, pass());
