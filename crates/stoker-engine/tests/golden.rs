@@ -1,5 +1,6 @@
 //! From the file to `pixel_values`, byte for byte what transformers computes: every golden image,
 //! four configurations, three routes, each chosen by its `compat`.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
