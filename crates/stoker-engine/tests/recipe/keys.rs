@@ -120,7 +120,7 @@ fn reference() -> Vec<[String; 4]> {
     let (mut section, mut rows) = (String::new(), Vec::new());
     for line in include_str!("../../../../docs/reference/recipe.md").lines() {
         if let Some(title) = line.strip_prefix("## [") {
-            section = title.trim_end_matches(']').to_owned();
+            title.trim_end_matches(']').clone_into(&mut section);
         }
         let cells: Vec<_> = line.split('|').map(|cell| cell.trim().replace('`', "")).collect();
         if line.starts_with("| `") {
