@@ -1,8 +1,8 @@
 //! The `stoker` command, as a library that the binary and the Python package both call.
 //!
 //! Data goes to stdout and talk to stderr, so that a pipe gets data only; progress bars and colours
-//! appear only on a terminal, colours not where `NO_COLOR` is set. Exit codes say whose turn it is
-//! ([`args::EXIT_CODES`]). A reader that goes away (`| head`) is no error.
+//! appear only on a terminal, colours not where `NO_COLOR` is set. Exit codes, which `--help` lists,
+//! say whose turn it is. A reader that goes away (`| head`) is no error.
 
 mod args;
 mod bar;
