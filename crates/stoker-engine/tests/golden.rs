@@ -38,7 +38,7 @@ fn computed(config: &Path, image: &Path, compat: Compat) -> Result<(Vec<u64>, St
     let rgb = decoder.decode(&bytes, &header, &limits, compat.rgb()).unwrap();
     let mut patches = vec![0; plan.grid.patches() * vision.columns() * vision.dtype().size()];
     vision.write(rgb, &plan, &mut patches, &mut Scratch::default());
-    let sha: String = Sha256::digest(&patches).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha = format!("{:x}", Sha256::digest(&patches));
     let grid = [plan.grid.t, plan.grid.h, plan.grid.w].map(u64::from).to_vec();
     Ok((grid, sha))
 }

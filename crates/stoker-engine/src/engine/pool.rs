@@ -209,7 +209,7 @@ impl State {
         let reserve = earlier.saturating_mul(self.largest.max(capacity));
         let fits = self.leased + capacity + reserve <= limit;
         let later: usize = self.placed.values().sum();
-        let would_lock_up = later > 0 && self.leased - later == self.with_trainer;
+        let would_lock_up = later > 0 && self.leased == later + self.with_trainer;
         fits || (order == self.head && would_lock_up)
     }
 

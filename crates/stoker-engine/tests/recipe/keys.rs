@@ -96,7 +96,7 @@ fn defaults_are_what_the_documentation_says() {
         ("text", "on-too-long", json!("refuse"), "`refuse`"),
         ("pack", "batch-size", json!(8), "8."),
         ("pack", "pad-to-multiple", json!(1), "1."),
-        ("engine", "prefetch", json!(16), "16."),
+        ("engine", "prefetch", json!(32), "32:"),
         ("engine", "on-bad-sample", json!("replace"), "`replace`"),
         ("engine", "bad-sample-limit", json!(0.01), "0.01."),
     ];
