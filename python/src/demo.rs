@@ -37,14 +37,16 @@ impl S3Server {
         let Credentials { access_key_id, secret_access_key } = Credentials::default();
         let profile = profile.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
         let config = Config { profile, seed, ..Config::default() };
-        let server = Server::start(&config, Backend::memory()).map_err(refused)?;
+        let server = Server::start(&config, Backend::memory()).map_err(|error| refused(&error))?;
         let endpoint = server.endpoint();
         Ok(Self { server: Mutex::new(Some(server)), endpoint, access_key_id, secret_access_key })
     }
 
     /// Stores an object; its bucket is made if it is new.
     fn put(&self, py: Python<'_>, bucket: &str, key: &str, content: Vec<u8>) -> PyResult<()> {
-        py.detach(|| self.with(|server| server.put(bucket, key, content).map_err(refused)))
+        py.detach(|| {
+            self.with(|server| server.put(bucket, key, content).map_err(|error| refused(&error)))
+        })
     }
 
     /// Requests answered, bytes of objects sent and most reads at the same time, so far.
@@ -68,7 +70,7 @@ impl S3Server {
     }
 }
 
-fn refused(error: stoker_s3::Error) -> PyErr {
+fn refused(error: &stoker_s3::Error) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
 

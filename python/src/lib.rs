@@ -2,9 +2,11 @@
 //!
 //! [`loader`] waits for the engine with the GIL released and hears signals; [`batch`] shows a batch
 //! as a mapping of tensors; [`dlpack`] lets them leave without a copy; [`home`] keeps a forked child
-//! from touching threads that it does not have; [`error`] maps the engine's errors to Python's.
+//! from touching threads that it does not have; [`error`] maps the engine's errors to Python's;
+//! [`demo`] lends the demo its store and its data.
 
 mod batch;
+mod demo;
 mod dlpack;
 mod error;
 mod home;
@@ -31,6 +33,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::demo::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -263,3 +263,77 @@ class Tensor:
 
 def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""
+
+@final
+class S3Server:
+    """An S3 server over objects in memory, on a free port of this machine: the demo's store.
+
+    Args:
+        profile: How long requests take: `none`, `hot`, `standard`, `cold` or `express`.
+        seed: Chooses the latencies.
+
+    Raises:
+        ValueError: There is no such profile.
+        OSError: No port can be listened on.
+    """
+
+    def __new__(cls, *, profile: str = "standard", seed: int = 0) -> Self: ...
+    @property
+    def endpoint(self) -> str:
+        """Its address, such as `http://127.0.0.1:41234`."""
+
+    @property
+    def access_key_id(self) -> str:
+        """Half of the key pair that requests are signed with."""
+
+    @property
+    def secret_access_key(self) -> str:
+        """The other half."""
+
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        """Stores an object; its bucket is made if it is new.
+
+        Raises:
+            ValueError: The server was closed.
+        """
+
+    def stats(self) -> tuple[int, int, int]:
+        """Requests, bytes of objects sent and most reads at the same time, so far.
+
+        Raises:
+            ValueError: The server was closed.
+        """
+
+    def close(self) -> None:
+        """Stops it at once; open connections are cut."""
+
+@final
+class DemoDataset:
+    """The demo's made-up data set: a JSONL of chat samples (object 0), then their images.
+
+    Args:
+        seed: Chooses all of it.
+        samples: Number of chat samples.
+    """
+
+    def __new__(cls, *, seed: int, samples: int) -> Self: ...
+    @property
+    def key(self) -> str:
+        """Key of the JSONL."""
+
+    def __len__(self) -> int:
+        """Number of objects."""
+
+    def object(self, number: int) -> tuple[str, bytes]:
+        """Key and bytes of an object: a pure function of the seed and its number.
+
+        Raises:
+            IndexError: There is no such object.
+        """
+
+    def pixels(self, number: int) -> int:
+        """Pixels of an object; 0 for the JSONL.
+
+        Raises:
+            IndexError: There is no such object.
+        """
