@@ -89,7 +89,7 @@ def test_the_document_has_the_rungs_in_order_beside_machine_and_settings(outcome
     assert [rung["name"] for rung in document["rungs"]] == [way.name for way in WAYS]
     asked_for = {"name", "images_per_second", "wait_ratio", "device_busy", "seconds"}
     assert all(asked_for <= rung.keys() for rung in document["rungs"])
-    assert document["settings"] == SETTINGS
+    assert SETTINGS.items() <= document["settings"].items()
     assert document["machine"]["cores"] >= 1
     assert document["drained"]["speed_up"] == pytest.approx(200 / 9.4)
     assert document["trainer"] == {"kind": "stand-in: sleeps", "step_seconds": 0.15}

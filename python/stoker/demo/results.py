@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.demo.rungs import DRAIN_PASSES, MEMORY
+
 if TYPE_CHECKING:
     from stoker.demo.rungs import Outcome
 
@@ -83,6 +85,9 @@ def table(outcome: Outcome) -> str:
         f"pixels are {same['pixel_levels_mean']:.4f} of 255 levels apart in the mean, "
         f"{same['pixel_levels_most']:.0f} at most (Pillow's resize against torchvision's)"
     )
+    lines.append("")
+    for claim in claims(outcome):
+        lines.append(f"{'shown ' if claim.kept else 'MISSED'}  {claim.found:>6}  {claim.words}")
     return "\n".join(lines)
 
 
@@ -98,7 +103,7 @@ def document(outcome: Outcome, settings: dict[str, Any]) -> dict[str, Any]:
         "same_work": outcome.same,
         "claims": [vars(claim) for claim in claims(outcome)],
         "trainer": {"kind": "stand-in: sleeps", "step_seconds": outcome.step_seconds},
-        "settings": settings,
+        "settings": settings | {"memory": MEMORY, "drain_passes": DRAIN_PASSES},
         "machine": machine(),
     }
 

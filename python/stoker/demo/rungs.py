@@ -31,6 +31,11 @@ CALIBRATION_BATCHES = 4
 PYTHON_SECONDS = 45.0
 """The hand-written loader is stopped after this time: the demo shall take under 3 minutes."""
 
+MEMORY = "2GiB"
+"""What the engine may use: about ten batches ahead, on small machines too."""
+DRAIN_PASSES = 4
+"""Passes over the data without a trainer: one alone is over before all memory was used once."""
+
 # What the engine's own references differ by: Pillow's and torchvision's bicubic resize of the same
 # 8-bit image give values up to 2 of 255 levels apart, and up to 11 where Pillow resizes the height
 # first; 0.2 in the mean at most.
@@ -92,7 +97,7 @@ class Outcome:
     step_seconds: float
     """The stand-in trainer's step."""
     drained: Rung
-    """The last way without a trainer."""
+    """The last way without a trainer, `DRAIN_PASSES` times over the data."""
     python_images_per_second: float
     """What the hand-written loader gives without a trainer: its images by its time in `next()`."""
     same: dict[str, Any]
@@ -120,34 +125,42 @@ def climb(store: Store, settings: Settings, tell: Callable[[str], None]) -> Outc
     for way in WAYS:
         tell(way.name)
         limit = PYTHON_SECONDS if way.settings is None else float("inf")
-        rungs.append(measure(way, store, settings, trainer, limit))
+        rungs.append(measure(way, store, settings, trainer, at_most_seconds=limit))
     tell("stoker, without a trainer")
-    drained = measure(WAYS[-1], store, settings, StandInTrainer(0.0))
+    drained = measure(WAYS[-1], store, settings, StandInTrainer(0.0), passes=DRAIN_PASSES)
     python = rungs[0]
     images_per_second = sum(python.images[1:]) / sum(python.waits[1:])
     return Outcome(rungs, step, drained, images_per_second, same)
 
 
 def measure(
-    way: Way, store: Store, settings: Settings, trainer: StandInTrainer, limit: float = float("inf")
+    way: Way,
+    store: Store,
+    settings: Settings,
+    trainer: StandInTrainer,
+    *,
+    passes: int = 1,
+    at_most_seconds: float = float("inf"),
 ) -> Rung:
-    """One pass over the data."""
+    """One way over the data."""
     began = time.perf_counter()
-    loader = batches(way, store, settings)
+    loader = batches(way, store, settings, passes)
     try:
-        return run(way.name, loader, trainer, began=began, at_most_seconds=limit)
+        return run(way.name, loader, trainer, began=began, at_most_seconds=at_most_seconds)
     except (stoker.StokerError, OSError) as error:
         raise DemoError(f"{way.name}: {error}") from error
     finally:
         loader.close()
 
 
-def batches(way: Way, store: Store, settings: Settings) -> Iterator[dict[str, torch.Tensor]]:
-    """The batches of one pass, in the order of the source."""
+def batches(
+    way: Way, store: Store, settings: Settings, passes: int = 1
+) -> Iterator[dict[str, torch.Tensor]]:
+    """The batches of a way, in the order of the source."""
     if way.settings is None:
         yield from python_loader(store, settings)
         return
-    with stoker.Loader(recipe(way, store, settings), rank=0, world_size=1) as loader:
+    with stoker.Loader(recipe(way, store, settings, passes), rank=0, world_size=1) as loader:
         for batch in loader:
             yield batch.torch()
 
@@ -161,17 +174,18 @@ def python_loader(store: Store, settings: Settings) -> PythonLoader:
     )
 
 
-def recipe(way: Way, store: Store, settings: Settings) -> dict[str, Any]:
-    """The recipe of a way: one pass in the order of the source, so that batches compare."""
+def recipe(way: Way, store: Store, settings: Settings, passes: int = 1) -> dict[str, Any]:
+    """The recipe of a way: in the order of the source, so that batches compare."""
     document: dict[str, dict[str, Any]] = {
         "dataset": {"source": store.source, "index-dir": str(settings.scratch)},
-        "plan": {"epochs": 1, "lanes": 1, "shuffle": "none"},
+        "plan": {"epochs": passes, "lanes": 1, "shuffle": "none"},
         "fetch": {"endpoint": store.endpoint, "region": "us-east-1"},
         "vision": {"pixels": "f32"},
         "pack": {"batch-size": settings.batch_size},
+        "engine": {"memory": MEMORY},
     }
     for section, keys in (way.settings or {}).items():
-        document[section] = document.get(section, {}) | keys
+        document[section] |= keys
     return {"model": str(settings.model)} | document
 
 
