@@ -38,7 +38,8 @@ fn computed(config: &Path, image: &Path, compat: Compat) -> Result<(Vec<u64>, St
     let rgb = decoder.decode(&bytes, &header, &limits, compat.rgb()).unwrap();
     let mut patches = vec![0; plan.grid.patches() * vision.columns() * vision.dtype().size()];
     vision.write(rgb, &plan, &mut patches, &mut Scratch::default());
-    let sha = format!("{:x}", Sha256::digest(&patches));
+    let sha =
+        Sha256::digest(&patches).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     let grid = [plan.grid.t, plan.grid.h, plan.grid.w].map(u64::from).to_vec();
     Ok((grid, sha))
 }

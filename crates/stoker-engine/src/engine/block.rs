@@ -29,17 +29,17 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Maps `capacity` bytes and faults them in, so that no page is fresh while a batch is filled:
-    /// fresh pages cost several times more than the image that is written to them.
-    pub(super) fn map(capacity: usize) -> Result<Self> {
+    /// Maps `capacity` bytes and faults in the first `bytes`, so that no page is fresh while a batch
+    /// is filled: fresh pages cost several times more than the image that is written to them.
+    pub(super) fn map(capacity: usize, bytes: usize) -> Result<Self> {
         let failed = |error: std::io::Error| {
             Error::Bug(format!("could not map {capacity} bytes for a batch: {error}"))
         };
         let mut map = MmapMut::map_anon(capacity).map_err(failed)?;
         // Both are advice: a kernel without them gives the same memory, only later or slower.
         let _huge = map.advise(Advice::HugePage);
-        if map.advise(Advice::PopulateWrite).is_err() {
-            map.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
+        if map.advise_range(Advice::PopulateWrite, 0, bytes).is_err() {
+            map[..bytes].iter_mut().step_by(4096).for_each(|byte| *byte = 0);
         }
         let start = map.as_mut_ptr();
         Ok(Self { map, start })

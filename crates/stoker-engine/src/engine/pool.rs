@@ -46,8 +46,7 @@ struct State {
     /// Batches after `head` that have one, and its size.
     placed: BTreeMap<u64, usize>,
     waiting: BTreeMap<u64, Waiter>,
-    /// The largest block asked for so far: what an earlier batch may come to need, and what a new
-    /// block is made as large as, so that it can serve any batch.
+    /// The largest block asked for so far: what an earlier batch may come to need.
     largest: usize,
 }
 
@@ -74,7 +73,7 @@ impl Held {
     /// Maps the block if it was none to reuse. Takes milliseconds.
     pub(super) fn draft(mut self, bytes: usize) -> Result<Draft> {
         if self.block.is_none() {
-            self.block = Some(Block::map(self.capacity)?);
+            self.block = Some(Block::map(self.capacity, bytes)?);
             self.pool.metrics.arena_bytes.add(self.capacity as u64);
         }
         Ok(Draft::new(self, bytes))
@@ -221,8 +220,9 @@ impl State {
         }
     }
 
-    /// A block to reuse, if one fits; else room is made for a new one. Returns the capacity, and
-    /// how many bytes were unmapped to make room.
+    /// A block to reuse, if one fits; else room is made for a new one, a quarter larger than any
+    /// batch so far, since batches vary and mapping is slow; but only if another batch has room
+    /// beside it. Returns the capacity, and how many bytes were unmapped to make room.
     fn give(&mut self, capacity: usize, limit: usize) -> (Option<Block>, usize, usize) {
         self.largest = self.largest.max(capacity);
         let best = (0..self.idle.len())
@@ -234,8 +234,9 @@ impl State {
             self.idle_bytes -= capacity;
             return (Some(block), capacity, 0);
         }
-        let fits = self.leased + self.largest <= limit;
-        let capacity = if fits { self.largest } else { capacity };
+        let roomy = capacity_for(self.largest + self.largest / 4);
+        let another_fits = self.leased + roomy + self.largest <= limit;
+        let capacity = if another_fits { roomy } else { capacity };
         let mut unmapped = 0;
         while self.leased + capacity + self.idle_bytes > limit {
             let Some(block) = self.idle.pop() else { break };
