@@ -29,8 +29,8 @@ test: test-rust test-python  ## all tests
 
 test-rust: setup
 	@if cargo nextest --version >/dev/null 2>&1; then set -x; \
-	    cargo nextest run --release --workspace --exclude stoker-python; else set -x; \
-	    cargo test --release --workspace --exclude stoker-python; fi
+	    cargo nextest run --release --workspace --exclude stoker-python --no-fail-fast; else set -x; \
+	    cargo test --release --workspace --exclude stoker-python --no-fail-fast; fi
 
 test-python: setup
 	$(BIN)/pytest python/tests

@@ -1,9 +1,9 @@
 //! The Python door: translation only, no logic that the engine could hold.
 //!
-//! [`loader`] waits for the engine with the GIL released and hears signals; [`batch`] shows a batch
-//! as a mapping of tensors; [`dlpack`] lets them leave without a copy; [`home`] keeps a forked child
-//! from touching threads that it does not have; [`error`] maps the engine's errors to Python's;
-//! [`demo`] lends the demo its store and its data.
+//! `loader` waits for the engine with the GIL released and hears signals; `batch` shows a batch
+//! as a mapping of tensors; `dlpack` lets them leave without a copy; `home` keeps a forked child
+//! from touching threads that it does not have; `error` maps the engine's errors to Python's;
+//! `demo` lends the demo its store and its data.
 
 mod batch;
 mod demo;
