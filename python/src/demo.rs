@@ -44,7 +44,9 @@ impl S3Server {
 
     /// Stores an object; its bucket is made if it is new.
     fn put(&self, py: Python<'_>, bucket: &str, key: &str, content: Vec<u8>) -> PyResult<()> {
-        py.detach(|| self.with(|server| server.put(bucket, key, content).map_err(|error| refused(&error))))
+        py.detach(|| {
+            self.with(|server| server.put(bucket, key, content).map_err(|error| refused(&error)))
+        })
     }
 
     /// Requests answered, bytes of objects sent and most reads at the same time, so far.

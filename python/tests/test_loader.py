@@ -212,8 +212,10 @@ def test_a_bad_sample_stops_the_run_where_the_recipe_says_so(recipe, folder, tmp
 
 
 def test_a_batch_over_the_memory_limit_is_a_budget_error(recipe):
-    with pytest.raises(stoker.BudgetError) as caught:
-        next(stoker.Loader(recipe, overrides={"engine.memory": "64KiB"}))
+    recipe["engine"]["memory"] = "16MiB"
+    recipe["vision"] = {"min-pixels": 1 << 20, "max-pixels": 2 << 20}
+    with pytest.raises(stoker.BudgetError, match=r"engine\.memory") as caught:
+        next(stoker.Loader(recipe))
     assert caught.value.needed > caught.value.limit
 
 

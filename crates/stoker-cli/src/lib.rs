@@ -1,8 +1,8 @@
 //! The `stoker` command, as a library that the binary and the Python package both call.
 //!
 //! Data goes to stdout and talk to stderr, so that a pipe gets data only; progress bars and colours
-//! appear only on a terminal, colours not where `NO_COLOR` is set. Exit codes say whose turn it is
-//! ([`args::EXIT_CODES`]). A reader that goes away (`| head`) is no error.
+//! appear only on a terminal, colours not where `NO_COLOR` is set. Exit codes, which `--help` lists,
+//! say whose turn it is. A reader that goes away (`| head`) is no error.
 
 mod args;
 mod bar;
@@ -13,7 +13,7 @@ mod peek;
 mod run;
 mod serve;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 
 use clap::Parser;
@@ -72,7 +72,24 @@ fn recipe(arguments: &RecipeArguments) -> Result<Recipe, Failure> {
     Ok(document.recipe()?)
 }
 
+/// Whether to colour what goes to stdout.
 fn colours() -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    io::stdout().is_terminal() && !refused
+    coloured(io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref())
+}
+
+fn coloured(terminal: bool, no_color: Option<&OsStr>) -> bool {
+    terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_without_no_color() {
+        assert!(coloured(true, None));
+        assert!(coloured(true, Some(OsStr::new(""))));
+        assert!(!coloured(true, Some(OsStr::new("1"))));
+        assert!(!coloured(false, None));
+    }
 }

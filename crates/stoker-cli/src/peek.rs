@@ -50,11 +50,11 @@ fn write_sample(
     let learned = peek.tokens.iter().filter(|(.., trained)| *trained).count();
     let (dataset, row) = (peek.id.dataset, peek.id.row);
     writeln!(out, "position {position} is sample {dataset}/{row}: {}", escaped(&peek.origin))?;
-    writeln!(out, "\n{} turns", peek.conversation.turns.len())?;
+    writeln!(out, "\nturns: {}", peek.conversation.turns.len())?;
     for turn in &peek.conversation.turns {
         writeln!(out, "  {:<10} {}", escaped(&turn.role), summary(turn))?;
     }
-    writeln!(out, "\n{} images", peek.images.len())?;
+    writeln!(out, "\nimages: {}", peek.images.len())?;
     for (number, (grid, image)) in peek.images.iter().enumerate() {
         let (width, height) = (image.width, image.height);
         let (t, h, w) = (grid.t, grid.h, grid.w);
@@ -63,7 +63,7 @@ fn write_sample(
     let tokens = peek.tokens.len();
     writeln!(
         out,
-        "\n{tokens} tokens, {learned} of them learned (marked {}so{})",
+        "\ntokens: {tokens}, {learned} of them learned (marked {}so{})",
         marks.0, marks.1
     )?;
     writeln!(out, "{}", marked(&peek.tokens, marks))?;
@@ -165,10 +165,14 @@ mod tests {
     fn learned_tokens_are_marked_and_control_characters_are_harmless() {
         let mut out = Vec::new();
         write_sample(&mut out, 3, &example(), PLAIN).unwrap();
-        let expected = "position 3 is sample 0/41: train.jsonl:42\n\n1 turns\n  user       <image 0> \
-                        line↵next\n\n1 images\n  0: 2x3 pixels, image_grid_thw 1 4 6\n\n12 tokens, 4 \
-                        of them learned (marked [[so]])\n<|im_start|><|image_pad|>×6ask\\u{1b}[2J[[A \
-                        A <|im_end|>\n]]\n";
+        let expected = [
+            "position 3 is sample 0/41: train.jsonl:42",
+            "\nturns: 1\n  user       <image 0> line↵next",
+            "\nimages: 1\n  0: 2x3 pixels, image_grid_thw 1 4 6",
+            "\ntokens: 12, 4 of them learned (marked [[so]])",
+            "<|im_start|><|image_pad|>×6ask\\u{1b}[2J[[A A <|im_end|>\n]]\n",
+        ]
+        .join("\n");
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -46,6 +46,9 @@ fn help_is_data_and_lists_the_exit_codes() {
     for code in ["0  ", "1  ", "2  ", "3  ", "4  ", "5  ", "130"] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code} in\n{help}");
     }
+    let documented = include_str!("../../../docs/reference/command.md");
+    let codes = help.split("Exit codes:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    assert!(documented.contains(codes), "docs/reference/command.md differs from\n{codes}");
     for command in ["run", "peek", "index", "recipe", "s3", "demo"] {
         let line = format!("  {command} ");
         assert!(help.lines().any(|have| have.starts_with(&line)), "{command} in\n{help}");

@@ -1,4 +1,5 @@
 //! The text room against transformers, with the real Qwen tokenizer and chat templates.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -123,7 +124,10 @@ fn check_agreement(text: &EncodedText, grids: &[Grid]) {
     assert_eq!([text.trained.len(), text.kinds.len()], [length; 2]);
     assert_eq!([0, 1, 2].map(|row| text.positions[row].len()), [length; 3]);
     let images: usize = grids.iter().map(|grid| grid.tokens(2)).sum();
-    assert_eq!(text.kinds.iter().filter(|kind| **kind == token_kind::IMAGE).count(), images);
+    assert_eq!(
+        text.kinds.iter().map(|kind| usize::from(*kind == token_kind::IMAGE)).sum::<usize>(),
+        images
+    );
     assert_eq!(text.tokens.iter().filter(|token| **token == IMAGE_PAD).count(), images);
     assert!(text.kinds.iter().zip(&text.trained).all(|(kind, trained)| *kind == 0 || !trained));
     assert_eq!(text.images, grids.len());
@@ -148,7 +152,7 @@ fn golden_chats_equal_transformers_in_prompt_ids_labels_kinds_and_positions() {
         assert_eq!(json!(labels.collect::<Vec<i64>>()), case["labels"], "{note}");
         assert_eq!(json!(text.kinds), case["mm_token_type_ids"], "{note}");
         let positions = match &case["position_ids"] {
-            Value::String(_) => json!(vec![Vec::from_iter(0..text.tokens.len()); 3]),
+            Value::String(_) => json!(vec![(0..text.tokens.len()).collect::<Vec<_>>(); 3]),
             rows => rows.clone(),
         };
         assert_eq!(json!(text.positions), positions, "{note}");

@@ -4,6 +4,8 @@
 //! takes memory, has every image filled by the workers, and lays the finished batch on the counter
 //! under its step. The consumer takes the batches from there in order. How far ahead it works is
 //! bounded by `prefetch`, by the [`Budget`] for compressed bytes and by the [`Pool`] for batches.
+//! Samples are brought in many batches ahead, since compressed they are small and a slow request
+//! must not be felt; only a few batches ahead ([`FILLED_AHEAD`]) become large by being filled.
 //! Requests run on the fetch room's runtime, everything that takes CPU time on the [`Workers`].
 //!
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{FuturesOrdered, StreamExt, TryStreamExt};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::batch::Batch;
@@ -35,6 +37,11 @@ use find::Found;
 /// Images that decode to more than this are decoded one at a time, so that scratch memory stays
 /// bounded by this times the number of workers, plus one large image.
 const LARGE_IMAGE: u64 = 16 << 20;
+
+/// Batches that may have memory at once, from the one that is asked for next on: one with the
+/// consumer soon, one being finished, and two to even out batches of unequal work. More would only
+/// be more memory to fault in: what hides a slow store is the compressed samples that wait.
+const FILLED_AHEAD: u64 = 4;
 
 /// Where a flow begins and what part of the global sequence it makes.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +68,8 @@ struct Line {
     /// How many batches may be begun: those asked for and those ahead.
     demand: Semaphore,
     large_image: Semaphore,
+    /// How many batches the consumer has taken.
+    taken: watch::Sender<u64>,
     sizes: find::Sizes,
     counter: Mutex<Counter>,
     arrived: Condvar,
@@ -102,6 +111,7 @@ impl Flow {
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
             demand: Semaphore::new(engine.prefetch as usize),
             large_image: Semaphore::new(1),
+            taken: watch::Sender::default(),
             sizes: find::Sizes::default(),
             counter: Mutex::default(),
             arrived: Condvar::new(),
@@ -130,6 +140,7 @@ impl Flow {
             }
             if let Some(result) = counter.finished.remove(&step) {
                 counter.next += 1;
+                line.taken.send_replace(counter.next);
                 drop(counter);
                 return result.map(|mut batch| {
                     batch.hand_over();
@@ -218,6 +229,8 @@ impl Line {
         }
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
+        let is_near = |taken: &u64| step < *taken + FILLED_AHEAD;
+        self.taken.subscribe().wait_for(is_near).await.map_err(|_| Error::Stopped)?;
         let held = self.pool.take(step, bytes).await?;
         let draft = self.workers.run(Work::Fill, step, move |_| held.draft(bytes)).await??;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));

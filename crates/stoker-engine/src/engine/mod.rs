@@ -1,4 +1,4 @@
-//! Where the rooms meet. [`reference`] is the engine as a plain loop, the specification; `flow` is
+//! Where the rooms meet. [`mod@reference`] is the engine as a plain loop, the specification; `flow` is
 //! the engine that keeps ahead of a trainer. Both call the same steps (`rooms`) and make the same
 //! bytes.
 

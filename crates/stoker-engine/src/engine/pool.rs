@@ -46,7 +46,8 @@ struct State {
     /// Batches after `head` that have one, and its size.
     placed: BTreeMap<u64, usize>,
     waiting: BTreeMap<u64, Waiter>,
-    /// The largest block given out so far: what an earlier batch may come to need.
+    /// The largest block asked for so far: what an earlier batch may come to need, and what a new
+    /// block is made as large as, so that it can serve any batch.
     largest: usize,
 }
 
@@ -161,9 +162,8 @@ impl Pool {
                 continue;
             }
             let waiter = state.waiting.remove(&order).expect("it is among the waiting");
-            let (block, unmapped) = state.give(capacity, self.limit);
+            let (block, capacity, unmapped) = state.give(capacity, self.limit);
             self.metrics.arena_bytes.sub(unmapped as u64);
-            let capacity = block.as_ref().map_or(capacity, Block::capacity);
             state.place(order, capacity);
             self.metrics.leased_bytes.add(capacity as u64);
             let held = Held { pool: Arc::clone(self), block, capacity, with_trainer: false };
@@ -209,7 +209,7 @@ impl State {
         let reserve = earlier.saturating_mul(self.largest.max(capacity));
         let fits = self.leased + capacity + reserve <= limit;
         let later: usize = self.placed.values().sum();
-        let would_lock_up = later > 0 && self.leased - later == self.with_trainer;
+        let would_lock_up = later > 0 && self.leased == later + self.with_trainer;
         fits || (order == self.head && would_lock_up)
     }
 
@@ -221,26 +221,28 @@ impl State {
         }
     }
 
-    /// A block to reuse, if one fits; else room is made for a new one. Returns also how many bytes
-    /// were unmapped for that.
-    fn give(&mut self, capacity: usize, limit: usize) -> (Option<Block>, usize) {
+    /// A block to reuse, if one fits; else room is made for a new one. Returns the capacity, and
+    /// how many bytes were unmapped to make room.
+    fn give(&mut self, capacity: usize, limit: usize) -> (Option<Block>, usize, usize) {
         self.largest = self.largest.max(capacity);
-        let fitting = |block: &Block| (capacity..=2 * capacity).contains(&block.capacity());
         let best = (0..self.idle.len())
-            .filter(|&i| fitting(&self.idle[i]))
+            .filter(|&i| self.idle[i].capacity() >= capacity)
             .min_by_key(|&i| self.idle[i].capacity());
         if let Some(best) = best {
             let block = self.idle.swap_remove(best);
-            self.idle_bytes -= block.capacity();
-            return (Some(block), 0);
+            let capacity = block.capacity();
+            self.idle_bytes -= capacity;
+            return (Some(block), capacity, 0);
         }
+        let fits = self.leased + self.largest <= limit;
+        let capacity = if fits { self.largest } else { capacity };
         let mut unmapped = 0;
         while self.leased + capacity + self.idle_bytes > limit {
             let Some(block) = self.idle.pop() else { break };
             self.idle_bytes -= block.capacity();
             unmapped += block.capacity();
         }
-        (None, unmapped)
+        (None, capacity, unmapped)
     }
 }
 

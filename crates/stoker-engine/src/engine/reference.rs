@@ -84,7 +84,7 @@ impl Reference {
             match self.try_sample(id)? {
                 Ok(measured) => return Ok(measured),
                 Err(flaw) => {
-                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?)
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
                 }
             }
         }

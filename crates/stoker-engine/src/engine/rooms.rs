@@ -205,12 +205,13 @@ pub(super) fn flaw_of(error: Error) -> Result<Flaw> {
     Ok(Flaw::new(Room::Fetch, code, error.to_string()))
 }
 
-fn of_image(flaw: Flaw, sample: &Sample, number: usize) -> Flaw {
+fn of_image(mut flaw: Flaw, sample: &Sample, number: usize) -> Flaw {
     let place = match sample.images.get(number) {
         Some(ImageRef::Stored(extent)) => extent.object.to_string(),
         _ => "inline".to_owned(),
     };
-    Flaw { reason: format!("{} (image {}: {place})", flaw.reason, number + 1), ..flaw }
+    flaw.reason = format!("{} (image {}: {place})", flaw.reason, number + 1);
+    flaw
 }
 
 /// Everything that decides what batches hold, by name. What only decides how fast they come is not

@@ -9,7 +9,7 @@ fn plan(rows: u64, config: &recipe::Plan, batch_size: u32) -> Plan {
 }
 
 fn config(seed: u64, lanes: u32, epochs: Option<u64>) -> recipe::Plan {
-    recipe::Plan { seed, lanes, epochs, ..recipe::Plan::default() }
+    recipe::Plan { seed, epochs, lanes, ..recipe::Plan::default() }
 }
 
 proptest! {
@@ -65,7 +65,7 @@ fn the_order_is_the_documented_one() {
 }
 
 const ORDER_10_SEED_0: [u64; 20] = [3, 7, 1, 5, 2, 6, 8, 0, 4, 9, 8, 1, 6, 7, 4, 2, 0, 9, 5, 3];
-const ORDER_1E9_SEED_42: [u64; 5] = [925288145, 342862837, 7159835, 622233313, 161985892];
+const ORDER_1E9_SEED_42: [u64; 5] = [925_288_145, 342_862_837, 7_159_835, 622_233_313, 161_985_892];
 
 #[test]
 fn epochs_and_seeds_differ() {

@@ -191,8 +191,9 @@ pub struct Engine {
     pub memory: Option<u64>,
     /// Worker threads; by default the cores that the process may use.
     pub workers: Option<u32>,
-    /// Batches made ahead of the one that is asked for, as far as memory allows. 16. At 0 a batch
-    /// is made when it is asked for.
+    /// Batches whose samples are brought in ahead of the one that is asked for, as far as memory
+    /// allows. 32: a store's slowest requests take a second, and compressed samples are small. At 0
+    /// a batch is made when it is asked for.
     pub prefetch: u32,
     /// What becomes of bad samples. `replace`.
     pub on_bad_sample: OnBadSample,
@@ -272,7 +273,7 @@ impl Default for Engine {
         Self {
             memory: None,
             workers: None,
-            prefetch: 16,
+            prefetch: 32,
             on_bad_sample: OnBadSample::Replace,
             bad_sample_limit: 0.01,
         }

@@ -63,6 +63,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "minijinja passes keyword arguments by value")]
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     if options.get::<Option<bool>>("ensure_ascii")? == Some(true) {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson can't escape to ASCII here"));

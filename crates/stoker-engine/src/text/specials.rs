@@ -187,9 +187,15 @@ mod tests {
     fn generation_spans_survive_cuts_and_breaks() {
         let rendered = "<s>ab\u{fdd1}c\u{fdd0}d<|im_end|>\n\u{fdd2}e\u{fdd1}\u{fdd2}f";
         let [_, first, second, third] = &specials().pieces(rendered)[..] else { panic!() };
-        assert_eq!(*first, Piece::Text { text: "abcd".into(), generated: vec![2..4] });
+        assert_eq!(
+            *first,
+            Piece::Text { text: "abcd".into(), generated: std::iter::once(2..4).collect() }
+        );
         assert_eq!(*second, Piece::Special { token: 2, generated: true });
-        assert_eq!(*third, Piece::Text { text: "\nef".into(), generated: vec![0..1] });
+        assert_eq!(
+            *third,
+            Piece::Text { text: "\nef".into(), generated: std::iter::once(0..1).collect() }
+        );
     }
 
     #[test]

@@ -47,6 +47,7 @@ struct TokenizerJson {
 }
 
 #[derive(Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the fields are the file's")]
 struct AddedToken {
     id: u32,
     content: String,
@@ -107,9 +108,9 @@ impl Tokenizer {
     pub(super) fn byte_length(&self, token: PipelineToken) -> usize {
         let id = token.id();
         let added = self.pipeline.get_added_vocabulary().simple_id_to_token(id);
-        added.map(|text| text.len()).unwrap_or_else(|| {
-            self.pipeline.get_model().id_to_token(id).map_or(0, |text| text.chars().count())
-        })
+        let learned =
+            || self.pipeline.get_model().id_to_token(id).map_or(0, |text| text.chars().count());
+        added.map_or_else(learned, |text| text.len())
     }
 
     /// The text of a token, for people: a part of a character shows as a replacement character.

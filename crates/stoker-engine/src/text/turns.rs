@@ -13,6 +13,7 @@
 //! between two assistant blocks: one to one if the roles agree, else only if all of these turns are
 //! to be treated alike. Blocks that the template adds in front follow the recipe's `train-on`.
 
+use std::iter;
 use std::ops::Range;
 
 use super::specials::Piece;
@@ -166,7 +167,7 @@ pub(super) fn lessons(
                 Piece::Special { generated, .. } if marked && !generated => Lesson::Nothing,
                 Piece::Special { .. } => Lesson::Everything,
                 Piece::Text { generated, .. } if marked => Lesson::Parts(generated.clone()),
-                Piece::Text { text, .. } => Lesson::Parts(vec![header..text.len()]),
+                Piece::Text { text, .. } => Lesson::Parts(iter::once(header..text.len()).collect()),
             };
         }
         if let Some(Piece::Text { text, generated }) = pieces.get(block.pieces.end)
@@ -175,7 +176,7 @@ pub(super) fn lessons(
             && text.starts_with('\n')
             && !(marked && generated.is_empty())
         {
-            lessons[block.pieces.end] = Lesson::Parts(vec![0..1]);
+            lessons[block.pieces.end] = Lesson::Parts(iter::once(0..1).collect());
         }
     }
     lessons

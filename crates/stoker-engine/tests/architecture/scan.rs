@@ -142,8 +142,8 @@ fn unread(rest: &str) -> Option<usize> {
         }
         return Some(quoted(rest, prefix.len(), '"'));
     }
-    if rest.starts_with('\'') {
-        let mut next = rest[1..].chars();
+    if let Some(after) = rest.strip_prefix('\'') {
+        let mut next = after.chars();
         let character = next.next() == Some('\\') || next.next() == Some('\'');
         return Some(if character { quoted(rest, 0, '\'') } else { 1 });
     }

@@ -1,6 +1,5 @@
 //! What the tests of the whole engine share: the model folder that `make setup` assembles, and a
 //! small data set on disk with every kind of bad sample in it.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,31 +9,31 @@ use stoker_engine::recipe::Recipe;
 use stoker_engine::testing::{CHAT_KEY, ChatDataset};
 
 /// The root of the repository.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// A model folder with the real tokenizer and template.
-pub fn model(name: &str) -> PathBuf {
+pub(crate) fn model(name: &str) -> PathBuf {
     let folder = root().join(".setup/models").join(name);
     assert!(folder.is_dir(), "{} is missing: run `make setup` first", folder.display());
     folder
 }
 
 /// Samples in [`dataset`].
-pub const SAMPLES: usize = 48;
+pub(crate) const SAMPLES: usize = 48;
 
 /// Rows of [`dataset`] that can't be used, each for another reason, with the flaw's code.
-pub const BAD: [(usize, &str); 5] = [
+pub(crate) const BAD: [(usize, &str); 5] = [
     (3, "not-json"),
     (11, "missing"),
     (19, "aspect-ratio"),
     (27, "nothing-to-learn"),
-    (35, "truncated"),
+    (35, "corrupt"),
 ];
 
 /// Writes a data set with the bad samples of [`BAD`]; the last is known only when it is decoded.
-pub fn dataset(folder: &Path) -> PathBuf {
+pub(crate) fn dataset(folder: &Path) -> PathBuf {
     let data = ChatDataset::new(7, SAMPLES, 4_000..=60_000);
     let mut lines = Vec::new();
     for (key, bytes) in data.objects() {
@@ -47,13 +46,17 @@ pub fn dataset(folder: &Path) -> PathBuf {
         }
     }
     let photo = fs::read(folder.join("images/000000.jpg")).unwrap();
-    fs::write(folder.join("cut.jpg"), &photo[..photo.len() * 2 / 3]).unwrap();
+    fs::write(folder.join("corrupt.jpg"), with_broken_codes(photo)).unwrap();
     fs::write(folder.join("thin.bmp"), thin_bmp()).unwrap();
-    lines[3] = "{\"messages\": [".into();
-    lines[11] = chat("nowhere.jpg", "assistant");
-    lines[19] = chat("thin.bmp", "assistant");
-    lines[27] = chat("images/000000.jpg", "user");
-    lines[35] = chat("cut.jpg", "assistant");
+    for (row, code) in BAD {
+        lines[row] = match code {
+            "not-json" => "{\"messages\": [".into(),
+            "missing" => chat("nowhere.jpg", "assistant"),
+            "aspect-ratio" => chat("thin.bmp", "assistant"),
+            "nothing-to-learn" => chat("images/000000.jpg", "user"),
+            _ => chat("corrupt.jpg", "assistant"),
+        };
+    }
     let path = folder.join(CHAT_KEY);
     fs::write(&path, lines.join("\n")).unwrap();
     path
@@ -65,6 +68,13 @@ fn chat(image: &str, answerer: &str) -> String {
         {"role": answerer, "content": "Hard to say."},
     ]})
     .to_string()
+}
+
+/// A JPEG with a sound header whose Huffman tables are nonsense.
+fn with_broken_codes(mut jpeg: Vec<u8>) -> Vec<u8> {
+    let table = jpeg.windows(2).position(|bytes| bytes == [0xFF, 0xC4]).unwrap();
+    jpeg[table + 5..table + 21].fill(0xFF);
+    jpeg
 }
 
 /// 1 pixel wide, 300 high: a valid image that no Qwen model takes.
@@ -80,7 +90,7 @@ fn thin_bmp() -> Vec<u8> {
 }
 
 /// A recipe over a local data set, with more keys.
-pub fn recipe(source: &Path, more: Value) -> Recipe {
+pub(crate) fn recipe(source: &Path, more: Value) -> Recipe {
     let mut value = json!({
         "model": model("qwen3-vl"),
         "dataset": {"source": source},

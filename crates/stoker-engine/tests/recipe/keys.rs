@@ -8,7 +8,7 @@ use crate::mistakes::problems;
 /// All keys that a written recipe has, as `(section, key, value)`.
 fn keys_of(recipe: &Recipe) -> Vec<(String, String, Value)> {
     let mut keys = Vec::new();
-    for (name, value) in recipe.to_value().as_object().unwrap() {
+    for (name, value) in recipe.to_value().as_object().expect("a recipe is a table") {
         match value {
             Value::Object(section) => keys.extend(
                 section.iter().map(|(key, value)| (name.clone(), key.clone(), value.clone())),
@@ -96,7 +96,7 @@ fn defaults_are_what_the_documentation_says() {
         ("text", "on-too-long", json!("refuse"), "`refuse`"),
         ("pack", "batch-size", json!(8), "8."),
         ("pack", "pad-to-multiple", json!(1), "1."),
-        ("engine", "prefetch", json!(16), "16."),
+        ("engine", "prefetch", json!(32), "32:"),
         ("engine", "on-bad-sample", json!("replace"), "`replace`"),
         ("engine", "bad-sample-limit", json!(0.01), "0.01."),
     ];
@@ -111,6 +111,47 @@ fn defaults_are_what_the_documentation_says() {
             }
             None if key == "source" => assert_eq!(value, json!("a")),
             None => assert_eq!(value, Value::Null, "{section}.{key} has a default; add it here"),
+        }
+    }
+}
+
+/// The rows of the tables in the reference, as `(section, key, default, allowed)`.
+fn reference() -> Vec<[String; 4]> {
+    let (mut section, mut rows) = (String::new(), Vec::new());
+    for line in include_str!("../../../../docs/reference/recipe.md").lines() {
+        if let Some(title) = line.strip_prefix("## [") {
+            title.trim_end_matches(']').clone_into(&mut section);
+        }
+        let cells: Vec<_> = line.split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        if line.starts_with("| `") {
+            rows.push([section.clone(), cells[1].clone(), cells[2].clone(), cells[3].clone()]);
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_reference_lists_every_key_in_order_with_its_default_and_what_is_allowed() {
+    let rows = reference();
+    let keys = keys_of(&Recipe::default());
+    let places = |section: &str, key: &str| format!("{section}.{key}");
+    assert_eq!(
+        rows.iter().map(|row| places(&row[0], &row[1])).collect::<Vec<_>>(),
+        keys.iter().map(|(section, key, _)| places(section, key)).collect::<Vec<_>>()
+    );
+    for ([section, key, default, allowed], (_, _, value)) in rows.iter().zip(&keys) {
+        let value = match value {
+            Value::Null => "not set".to_owned(),
+            Value::String(text) if text.is_empty() => "required".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        assert_eq!(default, &value, "{section}.{key}");
+        let wrong = [json!(-1), json!("?")].map(|wrong| with_key(section, key, wrong));
+        let answers = wrong.map(|wrong| Recipe::from_value(wrong).map_err(|e| e.to_string()));
+        let ranges = answers.iter().filter_map(|answer| answer.as_ref().err());
+        for range in ranges.filter_map(|answer| answer.split_once("allowed: ")) {
+            assert_eq!(allowed, range.1, "{section}.{key}");
         }
     }
 }

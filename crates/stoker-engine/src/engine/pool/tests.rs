@@ -25,7 +25,7 @@ fn memory_is_reused_and_stays_under_the_limit() {
     let mut starts = Vec::new();
     for order in 0..10 {
         let draft = pool.take_now(order, 8 * MIB).unwrap().draft(8 * MIB).unwrap();
-        let (mut slots, seal) = draft.split(&[0..8 * MIB]);
+        let (mut slots, seal) = draft.split(std::slice::from_ref(&(0..8 * MIB)));
         slots[0].fill(order as u8);
         drop(slots);
         let lease = seal.lease();

@@ -1,0 +1,203 @@
+//! The promises of the `stoker` command that need data: each test serves a small data set with
+//! `stoker s3` and reads it from there, with the model folder that `make setup` assembles.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use stoker_engine::testing::ChatDataset;
+use tempfile::TempDir;
+
+const SAMPLES: usize = 24;
+
+/// A store with a data set in it, and a recipe for it.
+struct Store {
+    folder: TempDir,
+    server: Child,
+    recipe: PathBuf,
+}
+
+impl Store {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (key, bytes) in ChatDataset::new(5, SAMPLES, 4_000..=40_000).objects() {
+            let path = folder.path().join("buckets/data").join(key);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        let root = folder.path().join("buckets");
+        let mut command = stoker();
+        command.args(["s3", "--root"]).arg(root).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = command.spawn().unwrap();
+        let mut endpoint = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut endpoint).unwrap();
+        let recipe = folder.path().join("recipe.toml");
+        let text = format!(
+            "model = '{}'\n[dataset]\nsource = 's3://data/train.jsonl'\nindex-dir = 'index'\n\
+             [plan]\nlanes = 4\n[fetch]\nendpoint = '{}'\nattempts = 2\n\
+             [vision]\nmin-pixels = 4096\nmax-pixels = 65536\n\
+             [pack]\nbatch-size = 4\n[engine]\nmemory = '256MiB'\n",
+            model().display(),
+            endpoint.trim()
+        );
+        fs::write(&recipe, text).unwrap();
+        Self { folder, server, recipe }
+    }
+
+    fn command(&self, command: &str, more: &[&str]) -> Command {
+        let mut process = stoker();
+        process.arg(command).arg(&self.recipe).args(more);
+        process
+    }
+
+    /// Runs a command that is expected to do its work quietly; gives its stdout.
+    fn output(&self, command: &str, more: &[&str]) -> String {
+        let (code, stdout, stderr) = texts(self.command(command, more).output().unwrap());
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+        stdout
+    }
+
+    /// Runs a command that is expected to fail with nothing on stdout; gives its stderr.
+    fn failure(&self, command: &str, more: &[&str], code: i32) -> String {
+        let (found, stdout, stderr) = texts(self.command(command, more).output().unwrap());
+        assert_eq!((found, stdout.as_str()), (Some(code), ""), "{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        stderr
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.server.kill().unwrap_or_default();
+        self.server.wait().map(drop).unwrap_or_default();
+    }
+}
+
+fn stoker() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stoker"));
+    command.env("AWS_ACCESS_KEY_ID", "stoker").env("AWS_SECRET_ACCESS_KEY", "stoker-secret");
+    command.env_remove("AWS_SESSION_TOKEN").stdin(Stdio::null());
+    command
+}
+
+fn model() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.setup/models/qwen3-vl");
+    folder.canonicalize().expect("the model folder is missing: run `make setup` first")
+}
+
+fn texts(output: Output) -> (Option<i32>, String, String) {
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), stdout, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn run_drains_an_endless_recipe_once_and_reports() {
+    let store = Store::start();
+    let whole: Value = serde_json::from_str(&store.output("run", &["--json"])).unwrap();
+    assert_eq!(whole["report"]["samples"], SAMPLES as u64);
+    assert_eq!(whole["batches"], (SAMPLES / 4) as u64);
+    assert_eq!(whole["interrupted"], false);
+    assert!(whole["tokens_per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!(whole["settings"]["recipe"]["plan"]["epochs"], 1);
+    assert_eq!(whole["settings"]["recipe"]["engine"]["memory"], "256MiB");
+
+    let table = store.output("run", &["--batches", "2", "--rank", "1", "--world-size", "2"]);
+    assert!(table.starts_with("2 batches in "), "{table}");
+    for words in [" samples/s, ", "the trainer waited ", "\nroom ", "\nfetch ", "\nvision "] {
+        assert!(table.contains(words), "{words:?} is not in\n{table}");
+    }
+}
+
+/// Whether a process has a handler for SIGINT: it has while it drains, not while it opens things.
+fn hears_ctrl_c(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0
+}
+
+#[test]
+fn ctrl_c_ends_a_run_in_order_and_still_reports() {
+    let store = Store::start();
+    // More batches than a test waits for.
+    let mut command = store.command("run", &["--json", "--batches", "1000000000"]);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !hears_ctrl_c(run.id()) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_secs(1));
+    let kill = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let (code, stdout, stderr) = texts(run.wait_with_output().unwrap());
+    assert_eq!(code, Some(130), "{stderr}");
+    let whole: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(whole["interrupted"], true);
+    assert!(whole["batches"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn index_says_what_it_holds_and_where() {
+    let store = Store::start();
+    let first = store.output("index", &[]);
+    let field = |name: &str| {
+        let line = first.lines().find(|line| line.starts_with(name)).expect("the field is there");
+        line[name.len()..].trim().to_owned()
+    };
+    assert_eq!(field("rows"), SAMPLES.to_string());
+    assert!(Path::new(&field("path")).exists());
+    assert!(Path::new(&field("path")).starts_with(store.folder.path()));
+    assert_eq!(field("fingerprint").len(), 16);
+    assert_eq!(store.output("index", &[]), first);
+}
+
+#[test]
+fn peek_shows_a_sample_and_writes_its_images_as_the_model_sees_them() {
+    let store = Store::start();
+    let pictures = store.folder.path().join("pictures");
+    let png = ["--png", pictures.to_str().unwrap()];
+    // Most samples have an image.
+    let shown: Vec<_> = (0..4)
+        .map(|position: u64| {
+            store.output("peek", &[&png[..], &["--sample", &position.to_string()]].concat())
+        })
+        .collect();
+    let with_image = shown.iter().find(|text| text.contains("image_grid_thw 1 ")).unwrap();
+    assert!(with_image.contains("<|vision_start|><|image_pad|>×"), "{with_image}");
+    for text in &shown {
+        let learned = text.split("[[").nth(2).expect("something is learned");
+        let learned = learned.split("]]").next().unwrap();
+        assert!(learned.ends_with("<|im_end|>\n"), "{learned:?} in\n{text}");
+        assert!(!text.contains('\x1b'), "colours are for terminals");
+    }
+    let grid = with_image.split("image_grid_thw 1 ").nth(1).unwrap().lines().next().unwrap();
+    let sides: Vec<u32> = grid.split(' ').map(|side| side.parse().unwrap()).collect();
+    let path = with_image.split("written: ").nth(1).unwrap().lines().next().unwrap();
+    let file = BufReader::new(fs::File::open(path).unwrap());
+    let reader = png::Decoder::new(file).read_info().unwrap();
+    let info = reader.info();
+    // Qwen3-VL's patches are 16 pixels wide.
+    assert_eq!((info.height, info.width), (sides[0] * 16, sides[1] * 16));
+}
+
+#[test]
+fn failures_end_with_the_code_of_whose_turn_it_is() {
+    let store = Store::start();
+    let absent = store.failure("run", &["--set", "dataset.source=s3://data/nothing.jsonl"], 5);
+    assert!(absent.contains("s3://data/nothing.jsonl"), "{absent}");
+    let (code, stdout, stderr) =
+        texts(store.command("run", &[]).env("AWS_SECRET_ACCESS_KEY", "wrong").output().unwrap());
+    assert_eq!((code, stdout.as_str()), (Some(4), ""), "{stderr}");
+    assert!(!stderr.contains("wrong"), "{stderr}");
+    fs::write(store.folder.path().join("buckets/data/bad.jsonl"), "{\"messages\": [\n").unwrap();
+    let bad = ["--set", "dataset.source=s3://data/bad.jsonl"];
+    let stopped = [&bad[..], &["--set", "engine.on-bad-sample=stop"]].concat();
+    assert!(store.failure("run", &stopped, 3).contains("bad.jsonl"));
+    assert!(store.failure("peek", &bad, 3).contains("bad.jsonl"));
+    let uneven = store.failure("run", &["--world-size", "3"], 2);
+    assert!(uneven.contains("lanes"), "{uneven}");
+}
