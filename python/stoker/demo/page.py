@@ -122,6 +122,7 @@ def panel(rung: Rung, top: float) -> str:
 def row(rung: Rung, first: Rung) -> str:
     """A line of the table."""
     cells = (
+        (str(len(rung.ended)), ' class="wide"'),
         (f"{rung.images_per_second:.1f}", ""),
         (percent(rung.wait_ratio), ""),
         (percent(rung.device_busy), ""),

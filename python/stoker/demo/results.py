@@ -52,12 +52,13 @@ def claims(outcome: Outcome) -> list[Claim]:
 
 def table(outcome: Outcome) -> str:
     """The rungs, one a line."""
-    head = ("rung", "images/s", "trainer waits", "device busy", "speed-up", "first batch")
+    head = ("rung", "steps", "images/s", "trainer waits", "device busy", "speed-up", "first batch")
     rows = [head]
     for rung in outcome.rungs:
         rows.append(
             (
                 rung.name + ("" if rung.complete else " *"),
+                str(len(rung.ended)),
                 f"{rung.images_per_second:.1f}",
                 percent(rung.wait_ratio),
                 percent(rung.device_busy),
