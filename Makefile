@@ -40,7 +40,7 @@ ci: lint test  ## what must pass before a change is done
 lint: setup  ## formatting, lints and documentation, warnings as errors
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
-	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps
+	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps --document-private-items
 	$(BIN)/ruff format --check --config python/pyproject.toml python scripts
 	$(BIN)/ruff check --config python/pyproject.toml python scripts
 

@@ -1,9 +1,9 @@
 //! Conversations become tokens, labels and positions.
 //!
 //! One pass: the model's chat template renders the conversation once; the text is cut at the special
-//! tokens that the template wrote ([`specials`]); the cuts tell the turns and with them what is
-//! learned ([`turns`]); the pieces between are tokenised; image placeholders are replaced by as many
-//! tokens as the image has merged blocks of patches ([`layout`]). So the three things that usually
+//! tokens that the template wrote (`specials`); the cuts tell the turns and with them what is
+//! learned (`turns`); the pieces between are tokenised; image placeholders are replaced by as many
+//! tokens as the image has merged blocks of patches (`layout`). So the three things that usually
 //! go wrong can't: text in the data never becomes a special token, labels are never found by
 //! searching for a word, and image tokens always agree with the images' grids.
 //!

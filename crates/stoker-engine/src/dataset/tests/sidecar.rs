@@ -54,7 +54,8 @@ fn a_damaged_index_is_built_anew_whatever_byte_is_hit() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     open(&config, &Memory::new(TEXT)).unwrap();
-    let path = folder.path().join(&files(&folder)[0]);
+    let index = files(&folder).into_iter().find(|name| name.ends_with("stoker-index")).unwrap();
+    let path = folder.path().join(index);
     let sound = fs::read(&path).unwrap();
     let check = |damaged: &[u8], what: &str| {
         fs::write(&path, damaged).unwrap();
@@ -73,6 +74,21 @@ fn a_damaged_index_is_built_anew_whatever_byte_is_hit() {
         let mut damaged = sound.clone();
         damaged[place] ^= 1 << bit;
         check(&damaged, &format!("bit {bit} of byte {place}"));
+    }
+}
+
+/// A request for each line would double the requests of the most common layout.
+#[test]
+fn lines_of_a_remote_source_are_kept_and_read_from_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = open(&config(&folder), &Memory::new(TEXT)).unwrap();
+    for row in 0..data.rows() {
+        let extent = data.locate(row).unwrap();
+        assert!(extent.object.key.ends_with("stoker-lines"), "{}", extent.object);
+        let lines = fs::read(&extent.object.key).unwrap();
+        let range = extent.range.unwrap();
+        let line = &lines[range.start as usize..range.end as usize];
+        assert_eq!(line, naive_rows(TEXT)[row as usize].1.as_slice());
     }
 }
 
