@@ -30,6 +30,8 @@ class Report(SimpleNamespace):
     """Bad samples that were replaced by another row."""
     neutralised: int
     """Bad samples that were neutralised."""
+    bad_samples: list[str]
+    """What was wrong with the latest of them (100 at most), oldest first."""
     workers: int
 
     def as_dict(self) -> dict:

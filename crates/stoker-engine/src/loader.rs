@@ -136,6 +136,7 @@ impl Loader {
         let neutralised = batch.bad.iter().filter(|bad| batch.samples.contains(&bad.id)).count();
         metrics.neutralised.add(neutralised as u64);
         metrics.replaced.add((batch.bad.len() - neutralised) as u64);
+        batch.bad.iter().for_each(|bad| metrics.bad_sample(bad.to_string()));
     }
 
     fn check_bad_samples(&self, seat: &Seat) -> Result<()> {

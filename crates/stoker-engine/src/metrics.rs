@@ -7,6 +7,7 @@
 mod report;
 mod waits;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -187,7 +188,11 @@ pub struct Metrics {
     /// Worker threads of the engine.
     pub workers: Gauge,
     waits: Mutex<Waits>,
+    bad_samples: Mutex<VecDeque<String>>,
 }
+
+/// How many bad samples are remembered in words; the counters know of all.
+const BAD_SAMPLES: usize = 100;
 
 impl Metrics {
     /// The meter of a room.
@@ -200,9 +205,20 @@ impl Metrics {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
     }
 
+    /// Remembers a bad sample; of many, the latest.
+    pub fn bad_sample(&self, what: String) {
+        let mut list = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() == BAD_SAMPLES {
+            list.pop_front();
+        }
+        list.push_back(what);
+    }
+
     /// A snapshot.
     pub fn report(&self) -> Report {
-        Report::of(self, &self.waits.lock().unwrap_or_else(PoisonError::into_inner))
+        let bad = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        Report::of(self, &waits, bad.into())
     }
 }
 

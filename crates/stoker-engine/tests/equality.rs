@@ -128,6 +128,7 @@ fn bad_samples_are_replaced_or_neutralised_and_listed() {
     }
     let report = loader.report();
     assert_eq!((report.neutralised, report.replaced), (1, bad.len() as u64 - 1));
+    assert_eq!(report.bad_samples, bad);
 
     let batch = &seen[35 / 4];
     let labels = &batch.tensors.iter().find(|t| t.0 == "labels").unwrap().2;

@@ -8,6 +8,9 @@ use serde::Serialize;
 use super::{Metrics, Room, Waits};
 use crate::error::Bytes;
 
+/// How many bad samples a person is shown.
+const SHOWN: usize = 5;
+
 /// A snapshot of what a loader has done. Times are in seconds, sizes in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -29,6 +32,8 @@ pub struct Report {
     pub replaced: u64,
     /// Bad samples that were neutralised.
     pub neutralised: u64,
+    /// What was wrong with the latest bad samples (100 at most), oldest first.
+    pub bad_samples: Vec<String>,
     /// Worker threads.
     pub workers: u64,
 }
@@ -99,7 +104,7 @@ pub struct MemoryReport {
 }
 
 impl Report {
-    pub(super) fn of(metrics: &Metrics, waits: &Waits) -> Self {
+    pub(super) fn of(metrics: &Metrics, waits: &Waits, bad_samples: Vec<String>) -> Self {
         let rooms = Room::ALL.map(|room| {
             let meter = metrics.room(room);
             RoomReport {
@@ -129,6 +134,7 @@ impl Report {
             tokens: metrics.tokens.get(),
             replaced: metrics.replaced.get(),
             neutralised: metrics.neutralised.get(),
+            bad_samples,
             workers: metrics.workers.get(),
         }
     }
@@ -192,6 +198,9 @@ impl fmt::Display for Report {
             "delivered: {} samples, {} images, {} tokens; bad samples: {} replaced, {} neutralised",
             self.samples, self.images, self.tokens, self.replaced, self.neutralised
         )?;
+        for bad in self.bad_samples.iter().rev().take(SHOWN) {
+            writeln!(f, "  {bad}")?;
+        }
         writeln!(
             f,
             "requests: {} ({} retries), at most {} at once",
