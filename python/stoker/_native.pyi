@@ -79,10 +79,11 @@ class Loader:
 
         Raises:
             StopIteration: The run is over.
-            FetchError: Bytes could not be read, after all retries.
+            FetchError: Bytes could not be read, after all retries, or have changed since they
+                were indexed.
             SampleError: A sample is unusable and `engine.on-bad-sample` is `stop`.
             DatasetError: More samples are unusable than `engine.bad-sample-limit` allows, or a
-                hundred one after the other; or the source has changed since it was indexed.
+                hundred one after the other.
             BudgetError: One batch needs more than its part of `engine.memory`, or the trainer
                 holds so many earlier ones that no memory came free for 20 seconds.
             StoppedError: The loader was closed, perhaps meanwhile and by another thread.
