@@ -41,13 +41,13 @@ lint: setup  ## formatting, lints and documentation, warnings as errors
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps --document-private-items
-	$(BIN)/ruff format --check --config python/pyproject.toml python scripts
-	$(BIN)/ruff check --config python/pyproject.toml python scripts
+	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples
+	$(BIN)/ruff check --config python/pyproject.toml python scripts examples
 
 format:  ## format all code
 	cargo fmt --all
-	$(BIN)/ruff format --config python/pyproject.toml python scripts
-	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts
+	$(BIN)/ruff format --config python/pyproject.toml python scripts examples
+	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts examples
 
 requirements:  ## pin anew what python/requirements.in asks for
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --python-version 3.11 \

@@ -51,17 +51,18 @@ class Loader:
             `engine`.
         rank: This process in the data-parallel group, from 0. Processes that share data (tensor,
             pipeline and context parallel ranks) have the same. By default that of
-            torch.distributed if it is initialised, else the environment's RANK, else 0.
+            torch.distributed if it is initialised, else the environment's RANK, else 0. With
+            tensor, pipeline or context parallelism give it: the defaults count all processes.
         world_size: Size of the data-parallel group; goes together with `rank`. It must divide
             `plan.lanes`.
         overrides: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.
 
     Raises:
         RecipeError: The recipe has problems; all are told at once.
-        DatasetError: The source, its index or a line is not what it should be.
-        FetchError: The store could not be read.
+        DatasetError: The source or its index is not what it should be.
+        FetchError: The source could not be read.
         TypeError: Only one of `rank` and `world_size` was given.
-        ValueError: `rank` is not in `range(world_size)`.
+        ValueError: `rank` is not in `range(world_size)`, or the environment has half a rank.
     """
 
     def __new__(
@@ -78,11 +79,13 @@ class Loader:
 
         Raises:
             StopIteration: The run is over.
-            FetchError: Bytes could not be read, after all retries.
-            DatasetError: A line is not what it should be.
-            SampleError: A sample is unusable and `engine.on-bad-sample` is `stop`, or more than
-                `engine.bad-sample-limit` are.
-            BudgetError: One batch needs more than `engine.memory`.
+            FetchError: Bytes could not be read, after all retries, or have changed since they
+                were indexed.
+            SampleError: A sample is unusable and `engine.on-bad-sample` is `stop`.
+            DatasetError: More samples are unusable than `engine.bad-sample-limit` allows, or a
+                hundred one after the other.
+            BudgetError: One batch needs more than its part of `engine.memory`, or the trainer
+                holds so many earlier ones that no memory came free for 20 seconds.
             StoppedError: The loader was closed, perhaps meanwhile and by another thread.
             RuntimeError: The loader was made before a fork.
         """
@@ -123,8 +126,11 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where a state was taken: before iterating, in the middle or after the end.
 
+        It may be of a run on another number of ranks, and of another length (`plan.epochs`).
+
         Raises:
             CursorError: The state was taken with another recipe or other data, or is damaged.
+            StoppedError: The loader was closed.
         """
 
     def report(self) -> Report:
@@ -227,8 +233,8 @@ class Batch(Mapping[str, Tensor]):
 class Tensor:
     """One tensor of a batch, in CPU memory.
 
-    It speaks DLPack: `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`,
-    `jax.dlpack.from_dlpack(tensor)`.
+    It speaks DLPack and nothing else: `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`,
+    `jax.dlpack.from_dlpack(tensor)`; `numpy.asarray(tensor)` does not know it.
     """
 
     def __dlpack__(

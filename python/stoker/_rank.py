@@ -29,7 +29,13 @@ def _torch_distributed() -> tuple[int, int] | None:
 
 
 def _environment() -> tuple[int, int] | None:
-    rank, world_size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if rank is None or world_size is None:
+    found = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE")}
+    if not any(found.values()):
         return None
-    return int(rank), int(world_size)
+    try:
+        return int(found["RANK"] or ""), int(found["WORLD_SIZE"] or "")
+    except ValueError:
+        # To go on as rank 0 of 1 would feed the same data to all ranks, and nobody would notice.
+        said = " and ".join(f"{name}={value or ''}" for name, value in found.items())
+        message = f"{said} in the environment say no rank: give rank and world_size"
+        raise ValueError(message) from None

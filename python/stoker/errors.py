@@ -31,7 +31,7 @@ class RecipeError(StokerError):
 
 
 class DatasetError(StokerError):
-    """For the owner of the data: a source, an index or a line is not what it should be."""
+    """For the owner of the data: the source is not what it should be, or too much of it is bad."""
 
     uri: str
     """The source."""
@@ -39,13 +39,15 @@ class DatasetError(StokerError):
     """The line in it, counted from 1, where one line is meant."""
     reason: str
     hint: str | None
+    """What to do, where we can tell; so in the others."""
 
 
 class FetchError(StokerError):
     """For the operator of the store: bytes could not be read, after all retries."""
 
     kind: str
-    """`not-found`, `denied`, `unconfigured`, `forbidden`, `too-large` or `transient`."""
+    """`not-found`, `denied`, `unconfigured` (no credentials), `forbidden` (by the recipe),
+    `too-large`, `changed` (since it was indexed) or `transient` (given up after all retries)."""
     uri: str
     """The object."""
     range: tuple[int, int] | None
@@ -62,15 +64,16 @@ class SampleError(StokerError):
     """For the policy on bad samples: one sample is unusable, its neighbours are fine."""
 
     sample: tuple[int, int]
-    """Dataset and row."""
+    """Dataset and row, both from 0."""
     room: str
-    """Where it was found: `dataset`, `image`, `vision`, `text`, …"""
+    """Where it was found: `dataset`, `fetch`, `image`, `vision`, `text`, …"""
     code: str
     """A stable short name, such as `truncated`."""
     reason: str
+    """What is wrong, and with which image, if one is to blame."""
     hint: str | None
     origin: str
-    """File and line, and the image if one is to blame."""
+    """The source and the line in it, counted from 1: `s3://bucket/train.jsonl:17`."""
 
 
 class CursorError(StokerError):
@@ -86,14 +89,19 @@ class CursorError(StokerError):
 
 
 class BudgetError(StokerError):
-    """For whoever set the memory limit: one thing needs more than all of it."""
+    """For whoever set the memory limit: a thing needs more than there is, or than is left.
+
+    Nothing is left where the trainer holds on to the batches that it was given.
+    """
 
     what: str
+    """What needs it, such as `a batch`."""
     needed: int
-    """Bytes."""
+    """Bytes that it needs."""
     limit: int
-    """Bytes."""
+    """Bytes that it may have: a part of `engine.memory`."""
     hint: str
+    """What to do: among others, the `engine.memory` that would be enough."""
 
 
 class StoppedError(StokerError):

@@ -12,13 +12,20 @@ class Report(SimpleNamespace):
     """A snapshot of what a loader has done, and who waited for whom."""
 
     wait: SimpleNamespace
-    """How long the trainer was blocked: `batches`, `first_batch_seconds`, `blocked_seconds`,
-    `wall_seconds`, `ratio`, `window_ratio`, `p50_seconds`, `p95_seconds`, `p99_seconds`,
-    `window_seconds`; ratios and percentiles are None before the second batch."""
+    """How long the trainer was blocked.
+
+    `first_batch_seconds` stands apart; all others are about the `batches` after it:
+    `blocked_seconds` in `next()`, of the `wall_seconds` from batch to batch; `ratio` is the one by
+    the other. `window_ratio`, `p50_seconds`, `p95_seconds` and `p99_seconds` are of the latest
+    1024 alone, whose waits are `window_seconds` (a list, the oldest first). Ratios and
+    percentiles are None before the second batch."""
     rooms: list[SimpleNamespace]
-    """What each room did: `room`, `busy_seconds` (of all threads together), `items`, `bytes`."""
+    """What each room did: `room`, `busy_seconds`, `items`, `bytes`.
+
+    Busy is time on a worker, of all workers together; for `fetch` it is how long requests took, of
+    all requests together. Bytes are those it made or read; `dataset` and `text` count none."""
     fetch: SimpleNamespace
-    """`requests`, `retries`, `peak_in_flight`."""
+    """`requests` (the retries among them), `retries`, `peak_in_flight`."""
     memory: SimpleNamespace
     """`compressed_bytes`, `peak_compressed_bytes`, `arena_bytes`, `peak_arena_bytes`,
     `leased_bytes` (held by batches that are being made, wait or are with the trainer)."""
@@ -27,12 +34,13 @@ class Report(SimpleNamespace):
     tokens: int
     """Delivered, padding not counted."""
     replaced: int
-    """Bad samples that were replaced by another row."""
+    """Bad samples that were replaced by another row; a spare that is bad too counts again."""
     neutralised: int
-    """Bad samples that were neutralised."""
+    """Bad samples that kept their place, learned nothing and show no image."""
     bad_samples: list[str]
     """What was wrong with the latest of them (100 at most), oldest first."""
     workers: int
+    """Worker threads."""
 
     def as_dict(self) -> dict:
         """All numbers as plain dicts and lists."""

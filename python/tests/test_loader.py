@@ -219,6 +219,26 @@ def test_a_batch_over_the_memory_limit_is_a_budget_error(recipe):
     assert caught.value.needed > caught.value.limit
 
 
+def test_too_many_bad_samples_are_a_dataset_error_that_names_the_first(recipe, tmp_path):
+    line = {
+        "messages": [
+            {"role": "user", "content": [{"type": "image", "image": "nowhere.jpg"}]},
+            {"role": "assistant", "content": "A"},
+        ]
+    }
+    good = {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}
+    rows = [line] * 4 + [good] * 60
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe["dataset"]["source"] = str(tmp_path / "chats.jsonl")
+    recipe["plan"]["shuffle"] = "none"
+    with pytest.raises(stoker.DatasetError, match=r"bad-sample-limit") as caught:
+        contents(stoker.Loader(recipe))
+    assert "nowhere.jpg" in str(caught.value)
+    loader = stoker.Loader(recipe, overrides={"engine.bad-sample-limit": 1.0})
+    assert len(contents(loader)) == len(loader)
+    assert loader.report().replaced >= 4
+
+
 def test_a_state_of_another_recipe_is_refused(recipe):
     state = stoker.Loader(recipe, overrides={"plan.seed": 1}).state_dict()
     loader = stoker.Loader(recipe)
@@ -252,6 +272,15 @@ def test_the_rank_is_what_the_launcher_says_unless_given(recipe, monkeypatch):
     assert (loader.rank, loader.world_size) == (1, 2)
     loader = stoker.Loader(recipe, rank=0, world_size=1)
     assert (loader.rank, loader.world_size) == (0, 1)
+
+
+@pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2"}, {"RANK": "x", "WORLD_SIZE": "2"}])
+def test_half_a_rank_in_the_environment_is_refused(recipe, monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="WORLD_SIZE=2"):
+        stoker.Loader(recipe)
+    assert stoker.Loader(recipe, rank=0, world_size=1).world_size == 1
 
 
 def test_the_rank_is_that_of_torch_distributed_if_it_is_initialised(recipe, monkeypatch, tmp_path):

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Index(RecipeArguments),
     /// Show a recipe with all its defaults, as TOML
     Recipe(RecipeArguments),
-    /// Serve a folder over the S3 protocol, with the latency of a distant store
+    /// Serve a folder over the S3 protocol, if asked with the latency of a distant store
     S3(ServeArguments),
     /// Compare a hand-written Python loader with stoker (in the Python package)
     #[command(disable_help_flag = true)]
@@ -63,13 +63,13 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) recipe: RecipeArguments,
     /// Which rank of the data-parallel group to be
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) rank: u32,
     /// How many ranks there are
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) world_size: u32,
     /// Stop after this many batches; without it, an endless recipe is drained for one epoch
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub(crate) batches: Option<u64>,
     /// Print the report and the settings as JSON
     #[arg(long)]
@@ -81,7 +81,7 @@ pub(crate) struct PeekArguments {
     #[command(flatten)]
     pub(crate) recipe: RecipeArguments,
     /// Position of the sample in the plan, from 0
-    #[arg(long, value_name = "POSITION", default_value_t = 0)]
+    #[arg(long, value_name = "POSITION", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) sample: u64,
     /// Folder to write each image to, as the model sees it
     #[arg(long, value_name = "FOLDER")]

@@ -124,8 +124,9 @@ fn write_table(out: &mut dyn Write, drained: &Drained, report: &Report) -> Resul
     let rate = |count| per_second(count, drained.seconds);
     writeln!(
         out,
-        "{} batches in {:.2} s: {:.1} samples/s, {:.1} images/s, {:.0} tokens/s",
+        "{} batch{} in {:.2} s: {:.1} samples/s, {:.1} images/s, {:.0} tokens/s",
         drained.batches,
+        if drained.batches == 1 { "" } else { "es" },
         drained.seconds,
         rate(report.samples),
         rate(report.images),

@@ -62,6 +62,8 @@ fn usage_errors_end_with_2_and_say_what_is_possible() {
     assert!(failure(&["run"], 2).contains("<RECIPE>"));
     assert!(failure(&["run", "x.toml", "--batches", "many"], 2).contains("--batches"));
     assert!(failure(&["run", "x.toml", "--world-size", "0"], 2).contains("--world-size"));
+    assert!(failure(&["run", "x.toml", "--batches", "-1"], 2).contains("'--batches <BATCHES>'"));
+    assert!(failure(&["peek", "x.toml", "--sample", "-1"], 2).contains("'--sample <POSITION>'"));
     assert!(failure(&["s3", "--root", ".", "--profile", "slow"], 2).contains("standard"));
     assert_eq!(
         failure(&["run", "x.toml", "--rank", "2", "--world-size", "2"], 2),

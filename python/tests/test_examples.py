@@ -1,0 +1,53 @@
+"""The examples do what they say, and stay short enough to be read at once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL = EXAMPLES.parent / ".setup/models/qwen3-vl"
+
+
+def run(name: str, *arguments: str | Path) -> str:
+    """What an example prints."""
+    command = [sys.executable, EXAMPLES / f"{name}.py", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The recipe that `make_data.py` writes."""
+    folder = tmp_path_factory.mktemp("examples") / "colours"
+    return run("make_data", folder, "--model", MODEL).strip()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_one_idea_on_one_page(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 60
+    assert f"python examples/{path.name} " in text, "it says how to run it"
+
+
+def test_looking_at_data_shows_shapes_shares_and_what_is_learned(made):
+    output = run("look_at_data", made)
+    assert re.search(r"^input_ids +int64 +\[4, \d+\]$", output, re.MULTILINE)
+    assert re.search(r"'It is (red|green|blue)\.<\|im_end\|>\\n'", output)
+
+
+def test_a_resumed_run_is_the_same_as_a_straight_one(made):
+    assert "the same as without a stop: True" in run("resume", made)
+
+
+def test_a_tiny_model_learns_and_says_how_long_it_waited(made):
+    output = run("train_tiny_qwen3_vl", made)
+    losses = [float(loss) for loss in re.findall(r"loss (\S+)", output)]
+    assert len(losses) == 12, "24 samples, 2 epochs, 4 a batch"
+    assert losses[-1] < losses[0] / 2
+    assert "the trainer waited" in output
