@@ -78,7 +78,7 @@ fn summary(turn: &Turn) -> String {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => text.clone(),
-                Part::Image(number) => format!("<image {number}>"),
+                Part::Image(number) => format!("<image {}>", number + 1),
             })
             .collect::<Vec<_>>()
             .join(" "),

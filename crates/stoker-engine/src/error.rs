@@ -139,7 +139,7 @@ pub struct SampleError {
 /// A cursor that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CursorError {
-    /// The field that differs.
+    /// The field that differs; empty where it can't be read at all.
     pub field: String,
     /// What this plan has there.
     pub expected: String,
@@ -179,6 +179,9 @@ impl fmt::Display for Error {
             }
             Self::Fetch(error) => write!(f, "{error}"),
             Self::Sample(error) => write!(f, "{error}"),
+            Self::Cursor(error) if error.field.is_empty() => {
+                write!(f, "the cursor can't be read: {}; {}", error.found, error.hint)
+            }
             Self::Cursor(error) => write!(
                 f,
                 "the cursor does not fit: {} is {} there and {} here; {}",

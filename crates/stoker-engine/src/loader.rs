@@ -20,8 +20,9 @@ use crate::vision::Finish;
 pub use crate::engine::{Batch, Lease};
 pub use look::{IndexSummary, Peek, index, peek};
 
-/// From how many samples on the share of bad ones is judged.
-const JUDGED_FROM: u64 = 100;
+/// From how many samples on the share of bad ones is judged: sooner, a few bad ones in a row would
+/// end a run whose data is sound.
+const JUDGED_FROM: u64 = 1000;
 
 /// How many bad samples an error lists.
 const LISTED: usize = 10;
@@ -43,6 +44,8 @@ struct Seat {
     steps: u64,
     samples: u64,
     bad_samples: u64,
+    /// Bad samples that the cursor it began with knew of.
+    bad_before: u64,
     bad_list: Vec<String>,
     asking_since: Option<Instant>,
     last_hand_over: Option<Instant>,
@@ -144,18 +147,14 @@ impl Loader {
         if seat.bad_samples as f64 <= limit * seat.samples.max(JUDGED_FROM) as f64 {
             return Ok(());
         }
-        let hint = "mend the data, or raise engine.bad-sample-limit if so many are expected";
-        let (bad, samples) = (seat.bad_samples, seat.samples);
-        Err(Error::Dataset(DatasetError {
-            line: None,
-            reason: format!(
-                "{bad} of {samples} samples are bad, more than engine.bad-sample-limit = {limit} \
-                 allows; the first of them:\n  {}\n",
-                seat.bad_list.join("\n  ")
-            ),
-            hint: Some(hint.into()),
-            uri: self.rooms.recipe.dataset.source.clone(),
-        }))
+        let (bad, samples, list) = (seat.bad_samples, seat.samples, seat.bad_list.join("\n  "));
+        let reason = format!(
+            "{bad} bad samples among {samples}, more than engine.bad-sample-limit = {limit} allows \
+             (of {JUDGED_FROM} at least): mend the data, or raise the limit if so many are \
+             expected; the first of them:\n  {list}\nin"
+        );
+        let uri = self.rooms.recipe.dataset.source.clone();
+        Err(Error::Dataset(DatasetError { line: None, reason, hint: None, uri }))
     }
 
     /// Where to go on after the last batch that was handed over.
@@ -165,7 +164,7 @@ impl Loader {
 
     fn cursor(&self, seat: &Seat) -> Cursor {
         let batches = seat.start + seat.steps * u64::from(self.rank.of);
-        self.rooms.plan.cursor(batches, seat.bad_samples)
+        self.rooms.plan.cursor(batches, seat.bad_before + seat.bad_samples)
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.
@@ -173,8 +172,7 @@ impl Loader {
         self.rooms.plan.check_cursor(cursor)?;
         self.restart(Seat {
             start: cursor.batches(),
-            bad_samples: cursor.bad_samples(),
-            samples: cursor.batches() * u64::from(self.rooms.recipe.pack.batch_size),
+            bad_before: cursor.bad_samples(),
             ..Seat::default()
         })
     }

@@ -285,6 +285,8 @@ pub struct ImagePlan {
 /// An image that is measured and still encoded.
 #[derive(Clone, Debug)]
 pub struct EncodedImage {
+    /// What people know it by: its number in the sample and where it lies.
+    pub name: String,
     /// The file.
     pub bytes: Bytes,
     /// What its header says.

@@ -64,7 +64,7 @@ impl<'a> Images<'a> {
     fn add(&mut self, image: &Value) -> Result<Part, Flaw> {
         let image = self.reference(image).map_err(|flaw| {
             let number = self.taken.len();
-            Flaw { reason: format!("image {number}: {}", flaw.reason), ..flaw }
+            Flaw { reason: format!("image {}: {}", number + 1, flaw.reason), ..flaw }
         })?;
         self.taken.push(image);
         Ok(Part::Image(self.taken.len() - 1))

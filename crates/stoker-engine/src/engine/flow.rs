@@ -265,7 +265,9 @@ impl Line {
         for (number, (sample, permits)) in samples.iter_mut().zip(permits).enumerate() {
             let permits = Arc::new(permits);
             for image in &mut sample.images {
-                let image = EncodedImage { bytes: std::mem::take(&mut image.bytes), ..*image };
+                let (name, bytes) =
+                    (std::mem::take(&mut image.name), std::mem::take(&mut image.bytes));
+                let image = EncodedImage { name, bytes, ..*image };
                 let slot = slots.next().expect("a slot for each image");
                 let permits = Arc::clone(&permits);
                 tasks.push_back(async move {

@@ -80,7 +80,7 @@ impl Reference {
 
     fn find(&mut self, position: Position, bad: &mut Vec<SampleError>) -> Result<Measured> {
         for attempt in 0.. {
-            let id = self.rooms.candidate(position, attempt)?;
+            let id = self.rooms.candidate(position, attempt, bad)?;
             match self.try_sample(id)? {
                 Ok(measured) => return Ok(measured),
                 Err(flaw) => {

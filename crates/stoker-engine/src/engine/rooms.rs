@@ -20,8 +20,7 @@ use crate::pack::{self, Layout, PatchRow};
 use crate::plan::{Identity, Plan};
 use crate::recipe::{OnBadSample, Recipe, RgbRules};
 use crate::sample::{
-    EncodedImage, Extent, ImagePlan, ImageRef, Measured, Position, RawSample, RgbImage, Sample,
-    SampleId,
+    EncodedImage, Extent, ImageRef, Measured, Position, RawSample, RgbImage, Sample, SampleId,
 };
 use crate::text::Encoder;
 use crate::vision::Preprocessor;
@@ -66,19 +65,24 @@ impl Rooms {
         Dataset::open(&recipe.dataset, &fetcher, progress)
     }
 
-    /// The sample to try for a position: its own, then one spare after the other.
-    pub(super) fn candidate(&self, position: Position, attempt: u32) -> Result<SampleId> {
+    /// The sample to try for a position: its own, then one spare after the other. `met` are the bad
+    /// ones so far.
+    pub(super) fn candidate(
+        &self,
+        position: Position,
+        attempt: u32,
+        met: &[SampleError],
+    ) -> Result<SampleId> {
         match attempt {
             0 => Ok(self.plan.sample_at(position)),
             1..=MOST_ATTEMPTS => Ok(self.plan.spare(position, attempt)),
             _ => Err(Error::Dataset(DatasetError {
                 line: None,
-                reason: format!("{MOST_ATTEMPTS} samples in a row are bad"),
-                hint: Some(
-                    "run `stoker peek` on it; set engine.on-bad-sample = \"stop\" to see \
-                     the first one"
-                        .into(),
+                reason: format!(
+                    "a sample and {MOST_ATTEMPTS} spares for it are all bad, the last one so: {}",
+                    met.last().map(ToString::to_string).unwrap_or_default()
                 ),
+                hint: Some("mend the data; engine.on-bad-sample = \"stop\" shows the first".into()),
                 uri: self.recipe.dataset.source.clone(),
             })),
         }
@@ -86,7 +90,9 @@ impl Rooms {
 
     /// What a line means.
     pub(super) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
-        let _busy = self.metrics.room(Room::Dataset).enter();
+        let meter = self.metrics.room(Room::Dataset);
+        let _busy = meter.enter();
+        meter.bytes.add(raw.bytes.len() as u64);
         self.dataset.parse(raw)
     }
 
@@ -109,21 +115,23 @@ impl Rooms {
 
     /// Sizes and tokens of a sample whose images were fetched.
     pub(super) fn measure(&self, sample: Sample, images: Vec<Bytes>) -> Result<Measured, Flaw> {
-        let inspected = images.into_iter().enumerate().map(|(number, bytes)| {
-            self.inspect(bytes).map_err(|flaw| of_image(flaw, &sample, number))
-        });
+        let names = sample.images.iter().enumerate().map(|(number, image)| name(number, image));
+        let inspected = names.zip(images).map(|(name, bytes)| self.inspect(name, bytes));
         let mut images = inspected.collect::<Result<Vec<_>, Flaw>>()?;
         let grids: Vec<_> = images.iter().map(|image| image.plan.grid).collect();
-        let _busy = self.metrics.room(Room::Text).enter();
+        let meter = self.metrics.room(Room::Text);
+        let _busy = meter.enter();
         let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
+        meter.bytes.add(size_of_val(text.tokens.as_slice()) as u64);
         images.truncate(text.images);
         Ok(Measured { id: sample.id, text, images, origin: sample.origin })
     }
 
-    fn inspect(&self, bytes: Bytes) -> Result<EncodedImage, Flaw> {
-        let header = image::inspect(&bytes, &self.recipe.image, self.rgb)?;
-        let plan: ImagePlan = self.vision.plan(header.size())?;
-        Ok(EncodedImage { bytes, header, plan })
+    fn inspect(&self, name: String, bytes: Bytes) -> Result<EncodedImage, Flaw> {
+        let header = image::inspect(&bytes, &self.recipe.image, self.rgb);
+        let planned = header.and_then(|header| Ok((header, self.vision.plan(header.size())?)));
+        let (header, plan) = planned.map_err(|flaw| of_image(flaw, &name))?;
+        Ok(EncodedImage { name, bytes, header, plan })
     }
 
     /// Places everything in a batch.
@@ -155,7 +163,7 @@ impl Rooms {
             }
             Err(flaw) => {
                 self.vision.write_neutral(&image.plan, slot);
-                Err(flaw)
+                Err(of_image(flaw, &image.name))
             }
         }
     }
@@ -163,7 +171,8 @@ impl Rooms {
     /// An image as the model sees it.
     pub(super) fn look(&self, image: &EncodedImage, bench: &mut Bench) -> Result<RgbImage, Flaw> {
         let limits = &self.recipe.image;
-        let rgb = bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb)?;
+        let rgb = bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb);
+        let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
         Ok(self.vision.resize(rgb, &image.plan, &mut bench.scratch).clone())
     }
 
@@ -205,12 +214,16 @@ pub(super) fn flaw_of(error: Error) -> Result<Flaw> {
     Ok(Flaw::new(Room::Fetch, code, error.to_string()))
 }
 
-fn of_image(mut flaw: Flaw, sample: &Sample, number: usize) -> Flaw {
-    let place = match sample.images.get(number) {
-        Some(ImageRef::Stored(extent)) => extent.object.to_string(),
-        _ => "inline".to_owned(),
-    };
-    flaw.reason = format!("{} (image {}: {place})", flaw.reason, number + 1);
+/// What people know an image by: its number in the sample, from 1, and where it lies.
+fn name(number: usize, image: &ImageRef) -> String {
+    match image {
+        ImageRef::Stored(extent) => format!("image {}: {}", number + 1, extent.object),
+        ImageRef::Inline(_) => format!("image {}, inline", number + 1),
+    }
+}
+
+fn of_image(mut flaw: Flaw, name: &str) -> Flaw {
+    flaw.reason = format!("{} ({name})", flaw.reason);
     flaw
 }
 
@@ -220,7 +233,7 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
     let mut identity = Identity::default();
     identity.add("dataset", format!("{:016x}", dataset.fingerprint()));
     identity.add("dataset.media-root", recipe.dataset.media_root.as_deref().unwrap_or_default());
-    identity.add("compat", format!("{:?}", recipe.compat));
+    identity.add("compat", recipe.compat.as_str());
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));
     identity.add("text", hash(text.identity()));

@@ -174,10 +174,12 @@ impl fmt::Display for Report {
         match wait.ratio {
             Some(ratio) => writeln!(
                 f,
-                "the trainer waited {:.1} % of {:.1} s for {} batches (first batch apart: {:.2} s)",
+                "the trainer waited {:.1} % of {:.2} s ({:.1} % in the last {} steps), and {:.2} s for \
+                 the first batch",
                 ratio * 100.0,
                 wait.wall_seconds,
-                wait.batches,
+                wait.window_ratio.unwrap_or(ratio) * 100.0,
+                wait.window_seconds.len(),
                 wait.first_batch_seconds.unwrap_or_default(),
             )?,
             None => writeln!(f, "fewer than two batches so far: no wait to report")?,

@@ -18,6 +18,7 @@ fn sample(tokens: usize, grids: &[(u32, u32)]) -> Measured {
     };
     let size = Size { width: 1, height: 1 };
     let image = |&(h, w): &(u32, u32)| EncodedImage {
+        name: String::new(),
         bytes: Bytes::new(),
         header: ImageHeader { format: ImageFormat::Png, stored: size, orientation: 1 },
         plan: ImagePlan { resized: size, grid: Grid { t: 1, h, w } },

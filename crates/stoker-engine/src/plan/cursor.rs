@@ -51,7 +51,7 @@ impl Cursor {
     /// Reads a cursor back from the JSON that serde wrote.
     pub fn from_json(json: &str) -> Result<Self> {
         serde_json::from_str(json).map_err(|error| {
-            refuse("the document", "a cursor", &error.to_string(), "it is damaged, or not a cursor")
+            refuse("", "", &error.to_string(), "it is damaged, or was not saved by stoker")
         })
     }
 

@@ -99,6 +99,12 @@ impl Compat {
         ("qwen-vl-utils", Self::QwenVlUtils),
     ];
 
+    /// The name that recipes use.
+    pub fn as_str(self) -> &'static str {
+        let named = Self::ALL.iter().find(|(_, preset)| *preset == self);
+        named.map(|(name, _)| *name).expect("all presets are in the list")
+    }
+
     /// How encoded images become 8-bit RGB.
     pub fn rgb(self) -> RgbRules {
         let (exif, alpha, sixteen_bit) = match self {

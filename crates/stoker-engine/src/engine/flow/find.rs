@@ -47,7 +47,7 @@ impl Line {
     pub(super) async fn find(self: &Arc<Self>, step: u64, position: Position) -> Result<Found> {
         let mut bad = Vec::new();
         for attempt in 0.. {
-            let id = self.rooms.candidate(position, attempt)?;
+            let id = self.rooms.candidate(position, attempt, &bad)?;
             match self.try_sample(step, id).await? {
                 Ok((measured, permits)) => return Ok(Found { measured, bad, permits }),
                 Err(flaw) => {
