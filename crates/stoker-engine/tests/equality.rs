@@ -266,6 +266,52 @@ fn many_small_images_fit_into_little_memory() {
     assert_eq!(drain(&loader, 3), reference(recipe, 0..3));
 }
 
+/// A store that does not tell sizes: one answer for each connection, which ends with it.
+fn serve_without_sizes(store: &std::net::TcpListener, folder: &Path) {
+    use std::io::{BufRead, BufReader, Write};
+    for connection in store.incoming() {
+        let mut connection = connection.unwrap();
+        let lines = BufReader::new(connection.try_clone().unwrap()).lines();
+        let head: Vec<_> =
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let Some(key) = head.first().and_then(|line| line.split(' ').nth(1)) else { continue };
+        let key = key.trim_start_matches("/bucket/");
+        let (status, body) = match std::fs::read(folder.join(key)) {
+            Ok(body) => ("200 OK", body),
+            Err(_) => ("404 Not Found", Vec::new()),
+        };
+        let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n\r\n");
+        let answer = [head.into_bytes(), body].concat();
+        // Who gave up on the answer does not read it.
+        let _sent = connection.write_all(&answer);
+    }
+}
+
+/// 16 MiB is what an image of untold size may have, not what it has.
+#[test]
+fn images_of_untold_size_are_judged_by_what_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let store = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let recipe = made(
+        &source,
+        json!({
+            "dataset": {"media-root": "s3://bucket/"},
+            "fetch": {
+                "endpoint": format!("http://{}", store.local_addr().unwrap()),
+                "anonymous": true,
+            },
+            "image": {"max-bytes": "50kB"}, "vision": {"pixels": "u8"},
+            "engine": {"memory": "16MiB", "workers": 1},
+        }),
+    );
+    let served = folder.path().to_owned();
+    let thread = std::thread::Builder::new().name("store".into());
+    thread.spawn(move || serve_without_sizes(&store, &served)).unwrap();
+    let loader = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    assert_eq!(drain(&loader, 3), reference(recipe, 0..3));
+}
+
 #[test]
 fn a_cursor_that_is_out_of_range_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ use futures::stream::{FuturesOrdered, TryStreamExt};
 use super::{Brought, Line, Permit, Work};
 use crate::engine::rooms::flaw_of;
 use crate::error::{Error, Flaw, Result, SampleError};
+use crate::fetch::Fetcher;
 use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
 
 /// A sample that can be used, and the bad ones that were met on the way to it.
@@ -122,8 +123,11 @@ impl Line {
         let permit = Mutex::new(permit);
         let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
         let admit = async |size: u64| -> Result<()> {
-            self.rooms.admissible(extent, size)?;
-            held().need(size, name)?;
+            // An untold size is a guess like any other: what came is judged below.
+            if size != Fetcher::UNTOLD {
+                self.rooms.admissible(extent, size)?;
+                held().need(size, name)?;
+            }
             let missing = size.saturating_sub(held().bytes());
             if missing > 0 {
                 let more = self.budget.take(step, missing).await?;
@@ -133,6 +137,8 @@ impl Line {
         };
         let bytes = self.rooms.fetcher.read(extent, admit).await?;
         let size = bytes.len() as u64;
+        self.rooms.admissible(extent, size)?;
+        held().need(size, name)?;
         self.sizes.learn(size);
         let mut permit = permit.into_inner().map_err(|_| Error::Bug("a poisoned permit".into()))?;
         permit.shrink(size);
