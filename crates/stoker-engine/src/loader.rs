@@ -5,12 +5,13 @@
 //! loader that resumes fetches nothing that was consumed before.
 
 mod look;
+mod tally;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Flow, Rooms, Share, Step};
-use crate::error::{DatasetError, Error, Result};
+use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
@@ -20,17 +21,14 @@ use crate::vision::Finish;
 pub use crate::engine::{Batch, Lease};
 pub use look::{IndexSummary, Peek, index, peek};
 
-/// From how many samples on the share of bad ones is judged: sooner, a few bad ones in a row would
-/// end a run whose data is sound.
-const JUDGED_FROM: u64 = 1000;
-
-/// How many bad samples an error lists.
-const LISTED: usize = 10;
+use tally::Tally;
 
 /// Finished batches of one rank, in order.
 pub struct Loader {
     rooms: Arc<Rooms>,
     rank: Rank,
+    /// Held by the consumer while it waits, for long; the locks below are held for moments.
+    turn: Mutex<()>,
     seat: Mutex<Seat>,
     flow: Mutex<Running>,
 }
@@ -42,11 +40,7 @@ struct Seat {
     start: u64,
     /// Batches taken since.
     steps: u64,
-    samples: u64,
-    bad_samples: u64,
-    /// Bad samples that the cursor it began with knew of.
-    bad_before: u64,
-    bad_list: Vec<String>,
+    tally: Tally,
     asking_since: Option<Instant>,
     last_hand_over: Option<Instant>,
     failed: Option<Error>,
@@ -84,18 +78,24 @@ impl Loader {
     ) -> Result<Self> {
         let rooms = Arc::new(Rooms::open(recipe, progress)?);
         rooms.plan.check_rank(rank)?;
-        Ok(Self { rooms, rank, seat: Mutex::default(), flow: Mutex::default() })
+        let (turn, seat, flow) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { rooms, rank, turn, seat, flow })
     }
 
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader
     /// stays failed, and says the same again.
     pub fn next(&self, patience: Duration) -> Result<Next> {
+        let _turn = self.turn();
+        let (flow, asked) = {
+            let mut seat = self.seat();
+            if let Some(error) = &seat.failed {
+                return Err(error.clone());
+            }
+            let asked = *seat.asking_since.get_or_insert_with(Instant::now);
+            (self.flow(&seat), asked)
+        };
+        let step = flow.and_then(|flow| flow.take(patience));
         let mut seat = self.seat();
-        if let Some(error) = &seat.failed {
-            return Err(error.clone());
-        }
-        let asked = *seat.asking_since.get_or_insert_with(Instant::now);
-        let step = self.flow(&seat).and_then(|flow| flow.take(patience));
         match step.and_then(|step| self.hand_over(&mut seat, step, asked)) {
             Err(error) => {
                 if error != Error::Stopped {
@@ -117,13 +117,12 @@ impl Loader {
             Step::Batch(batch) => batch,
         };
         seat.asking_since = None;
+        // What is refused here was not delivered, so the state remains that of the batch before.
+        let recipe = &self.rooms.recipe;
+        seat.tally =
+            seat.tally.with(&batch, recipe.engine.bad_sample_limit, &recipe.dataset.source)?;
         seat.steps += 1;
-        seat.samples += batch.samples.len() as u64;
-        seat.bad_samples += batch.bad.len() as u64;
         self.count(&batch);
-        seat.bad_list.extend(batch.bad.iter().map(ToString::to_string));
-        seat.bad_list.truncate(LISTED);
-        self.check_bad_samples(seat)?;
         batch.cursor = Some(self.cursor(seat));
         let now = Instant::now();
         let since = seat.last_hand_over.replace(now).unwrap_or(asked);
@@ -142,21 +141,6 @@ impl Loader {
         batch.bad.iter().for_each(|bad| metrics.bad_sample(bad.to_string()));
     }
 
-    fn check_bad_samples(&self, seat: &Seat) -> Result<()> {
-        let limit = self.rooms.recipe.engine.bad_sample_limit;
-        if seat.bad_samples as f64 <= limit * seat.samples.max(JUDGED_FROM) as f64 {
-            return Ok(());
-        }
-        let (bad, samples, list) = (seat.bad_samples, seat.samples, seat.bad_list.join("\n  "));
-        let reason = format!(
-            "{bad} bad samples among {samples}, more than engine.bad-sample-limit = {limit} allows \
-             (of {JUDGED_FROM} at least): mend the data, or raise the limit if so many are \
-             expected; the first of them:\n  {list}\nin"
-        );
-        let uri = self.rooms.recipe.dataset.source.clone();
-        Err(Error::Dataset(DatasetError { line: None, reason, hint: None, uri }))
-    }
-
     /// Where to go on after the last batch that was handed over.
     pub fn state(&self) -> Cursor {
         self.cursor(&self.seat())
@@ -164,7 +148,7 @@ impl Loader {
 
     fn cursor(&self, seat: &Seat) -> Cursor {
         let batches = seat.start + seat.steps * u64::from(self.rank.of);
-        self.rooms.plan.cursor(batches, seat.bad_before + seat.bad_samples)
+        self.rooms.plan.cursor(batches, seat.tally.samples, seat.tally.bad_samples)
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.
@@ -172,7 +156,7 @@ impl Loader {
         self.rooms.plan.check_cursor(cursor)?;
         self.restart(Seat {
             start: cursor.batches(),
-            bad_before: cursor.bad_samples(),
+            tally: Tally::resumed(cursor),
             ..Seat::default()
         })
     }
@@ -183,6 +167,7 @@ impl Loader {
     }
 
     fn restart(&self, seat: Seat) -> Result<()> {
+        let _turn = self.turn();
         let mut running = self.running();
         if running.closed {
             return Err(Error::Stopped);
@@ -221,6 +206,7 @@ impl Loader {
         if let Some(flow) = running.flow.take() {
             flow.stop();
         }
+        self.rooms.fetcher.close();
     }
 
     fn flow(&self, seat: &Seat) -> Result<Arc<Flow>> {
@@ -236,6 +222,10 @@ impl Loader {
         let flow = Arc::new(Flow::start(Arc::clone(&self.rooms), share)?);
         running.flow = Some(Arc::clone(&flow));
         Ok(flow)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn seat(&self) -> MutexGuard<'_, Seat> {

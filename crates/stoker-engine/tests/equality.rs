@@ -105,6 +105,33 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
         .unwrap();
 }
 
+/// One row, fewer rows than a batch, more ranks than batches, nothing made ahead.
+#[test]
+fn small_data_sets_and_many_ranks_make_the_bytes_of_the_reference_loop() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let lines = std::fs::read_to_string(&source).unwrap();
+    for (rows, epochs, ranks) in [(1, 1, 1), (1, 1, 64), (3, 1, 2), (3, 3, 4)] {
+        let some: Vec<_> = lines.lines().take(rows).collect();
+        let source = folder.path().join(format!("{rows}.jsonl"));
+        std::fs::write(&source, some.join("\n")).unwrap();
+        let recipe = made(
+            &source,
+            json!({
+                "plan": {"epochs": epochs}, "pack": {"batch-size": 4},
+                "engine": {"prefetch": 0, "workers": 1},
+            }),
+        );
+        let last = ranks - 1;
+        let loader = Loader::open(recipe.clone(), rank(last, ranks)).unwrap();
+        let steps = loader.len().unwrap();
+        assert_eq!(steps, (rows as u64 * epochs).div_ceil(4).div_ceil(u64::from(ranks)));
+        let sequence = (0..steps).map(|step| step * u64::from(ranks) + u64::from(last));
+        assert_eq!(drain(&loader, usize::MAX), reference(recipe, sequence));
+        assert!(matches!(loader.next(PATIENCE).unwrap(), Next::End));
+    }
+}
+
 #[test]
 fn bad_samples_are_replaced_or_neutralised_and_listed() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,6 +206,137 @@ fn too_many_bad_samples_stop_the_run_with_a_list() {
     assert!(error.contains("missing") && error.contains("aspect-ratio"), "{error}");
 }
 
+/// What could not be handed over was not delivered.
+#[test]
+fn the_state_after_too_many_bad_samples_is_that_of_the_last_batch_that_was_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = |limit: f64| {
+        let more = json!({"pack": {"batch-size": 4}, "engine": {"bad-sample-limit": limit}});
+        made(&source, more)
+    };
+    let loader = Loader::open(recipe(0.03), rank(0, 1)).unwrap();
+    let mut had = 0;
+    while loader.next(PATIENCE).is_ok() {
+        had += 1;
+    }
+    assert_eq!(loader.state().batches(), had);
+    let resumed = Loader::open(recipe(0.5), rank(0, 1)).unwrap();
+    resumed.load_state(&loader.state()).unwrap();
+    assert_eq!(drain(&resumed, 2), reference(recipe(0.5), had..had + 2));
+}
+
+/// The bad samples of one rank are a share of that rank's samples, also after resuming.
+#[test]
+fn resuming_on_many_ranks_does_not_forgive_bad_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(
+        &source,
+        json!({"pack": {"batch-size": 4}, "engine": {"bad-sample-limit": 0.05, "workers": 1}}),
+    );
+    let most = 60;
+    let steps_until_error = |loader: &Loader| (0..most).find(|_| loader.next(PATIENCE).is_err());
+    let straight = Loader::open(recipe.clone(), rank(0, 8)).unwrap();
+    let cursors: Vec<_> =
+        std::iter::from_fn(|| straight.next(PATIENCE).is_ok().then(|| straight.state()))
+            .take(most)
+            .collect();
+    assert!(cursors.len() < most, "the limit is met");
+    let resumed = Loader::open(recipe, rank(0, 8)).unwrap();
+    resumed.load_state(&cursors[cursors.len() - 1]).unwrap();
+    assert_eq!(steps_until_error(&resumed), Some(0));
+}
+
+/// The sizes of images are guessed before they are known; a guess refuses nothing.
+#[test]
+fn many_small_images_fit_into_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(
+        &source,
+        json!({
+            "vision": {"pixels": "u8"}, "pack": {"batch-size": 32},
+            "engine": {"memory": "16MiB", "workers": 1},
+        }),
+    );
+    let loader = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    assert_eq!(drain(&loader, 3), reference(recipe, 0..3));
+}
+
+/// A store that does not tell sizes: one answer for each connection, which ends with it.
+fn serve_without_sizes(store: &std::net::TcpListener, folder: &Path) {
+    use std::io::{BufRead, BufReader, Write};
+    for connection in store.incoming() {
+        let mut connection = connection.unwrap();
+        let lines = BufReader::new(connection.try_clone().unwrap()).lines();
+        let head: Vec<_> =
+            lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let Some(key) = head.first().and_then(|line| line.split(' ').nth(1)) else { continue };
+        let key = key.trim_start_matches("/bucket/");
+        let (status, body) = match std::fs::read(folder.join(key)) {
+            Ok(body) => ("200 OK", body),
+            Err(_) => ("404 Not Found", Vec::new()),
+        };
+        let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n\r\n");
+        let answer = [head.into_bytes(), body].concat();
+        // Who gave up on the answer does not read it.
+        let _sent = connection.write_all(&answer);
+    }
+}
+
+/// 16 MiB is what an image of untold size may have, not what it has.
+#[test]
+fn images_of_untold_size_are_judged_by_what_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let store = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let recipe = made(
+        &source,
+        json!({
+            "dataset": {"media-root": "s3://bucket/"},
+            "fetch": {
+                "endpoint": format!("http://{}", store.local_addr().unwrap()),
+                "anonymous": true,
+            },
+            "image": {"max-bytes": "50kB"}, "vision": {"pixels": "u8"},
+            "engine": {"memory": "16MiB", "workers": 1},
+        }),
+    );
+    let served = folder.path().to_owned();
+    let thread = std::thread::Builder::new().name("store".into());
+    thread.spawn(move || serve_without_sizes(&store, &served)).unwrap();
+    let loader = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    assert_eq!(drain(&loader, 3), reference(recipe, 0..3));
+}
+
+#[test]
+fn a_cursor_that_is_out_of_range_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let loader = Loader::open(made(&source, json!({})), rank(0, 1)).unwrap();
+    let mut cursor = serde_json::to_value(loader.state()).unwrap();
+    cursor["batches"] = json!(u64::MAX / 2);
+    let cursor = serde_json::from_value(cursor).unwrap();
+    let error = loader.load_state(&cursor).unwrap_err().to_string();
+    assert!(error.contains("batches"), "{error}");
+}
+
+/// What is kept of a closed loader is what is still held.
+#[test]
+fn a_batch_that_outlives_its_loader_keeps_only_its_own_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let loader = Loader::open(made(&source, json!({})), rank(0, 1)).unwrap();
+    drain(&loader, 4);
+    let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("a batch") };
+    loader.close();
+    let memory = loader.report().memory;
+    assert_eq!(memory.arena_bytes, memory.leased_bytes);
+    drop(batch);
+    assert_eq!(loader.report().memory.arena_bytes, 0);
+}
+
 #[test]
 fn resuming_after_any_batch_gives_the_same_remaining_batches() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,6 +399,8 @@ fn a_cursor_of_another_plan_is_refused_by_the_name_of_what_differs() {
         (json!({"vision": {"pixels": "u8"}}), "vision"),
         (json!({"text": {"train-newline": false}}), "text"),
         (json!({"compat": "transformers-path"}), "compat"),
+        (json!({"dataset": {"max-line": "1MiB"}}), "dataset.max-line"),
+        (json!({"dataset": {"allow-http": true}}), "dataset.allow-http"),
     ] {
         let other = Loader::open(made(&source, more), rank(0, 1)).unwrap();
         let error = other.load_state(&cursor).unwrap_err().to_string();

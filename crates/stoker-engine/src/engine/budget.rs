@@ -2,8 +2,10 @@
 //!
 //! Permits are given strictly in the order of the batches, before a request is sent, so that an
 //! early sample is never starved by later ones. The earliest unfinished batch (the head) always
-//! gets its permit, over the limit if need be, since everything else waits for it; a batch that by
-//! itself needs more than the limit is an error that names what was too much.
+//! gets its permit, over the limit if need be, since everything else waits for it. A permit may be
+//! taken on a guess; what is really needed is told when it is known ([`Permit::need`]), and a batch
+//! that by itself needs more than the limit is an error that names what was too much. So a guess
+//! that is too large refuses nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +26,8 @@ pub(super) struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Bytes by batch.
-    by_batch: BTreeMap<u64, u64>,
+    /// Bytes that are known to be needed, by batch.
+    needed: BTreeMap<u64, u64>,
     /// The earliest unfinished batch.
     head: u64,
     tickets: u64,
@@ -44,17 +46,28 @@ pub(super) struct Permit {
     budget: Arc<Budget>,
     batch: u64,
     bytes: u64,
+    /// The bytes that are known to be needed; they may be more than were granted so far.
+    needed: u64,
 }
 
 impl Permit {
+    /// Tells how many bytes are really needed; `what` names them in an error.
+    pub(super) fn need(&mut self, bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
+        let total = self.budget.lock().set_needed(self.batch, self.needed, bytes);
+        self.needed = bytes;
+        if total > self.budget.limit { Err(self.budget.too_large(what(), total)) } else { Ok(()) }
+    }
+
     /// Gives back what is over `bytes`.
     pub(super) fn shrink(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
-        self.budget.give_back(self.batch, surplus);
+        self.budget.lock().set_needed(self.batch, self.needed, bytes);
+        self.needed = bytes;
+        self.budget.give_back(surplus);
     }
 
-    /// Takes over another permit of the same batch.
+    /// Takes over another permit of the same batch, of which nothing was told.
     pub(super) fn absorb(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
@@ -66,7 +79,19 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.budget.give_back(self.batch, self.bytes);
+        self.budget.lock().set_needed(self.batch, self.needed, 0);
+        self.budget.give_back(self.bytes);
+    }
+}
+
+impl State {
+    /// One permit of a batch needs `now` in place of `before`; what the batch needs in all.
+    fn set_needed(&mut self, batch: u64, before: u64, now: u64) -> u64 {
+        let total = self.needed.remove(&batch).unwrap_or(0) - before + now;
+        if total > 0 {
+            self.needed.insert(batch, total);
+        }
+        total
     }
 }
 
@@ -75,35 +100,21 @@ impl Budget {
         Arc::new(Self { limit, metrics, state: Mutex::default() })
     }
 
-    /// Waits for `bytes` on behalf of a batch; `what` names them in an error.
-    pub(super) async fn take(
-        self: &Arc<Self>,
-        batch: u64,
-        bytes: u64,
-        what: impl FnOnce() -> String,
-    ) -> Result<Permit> {
-        let (ticket, grant) = self.ask(batch, bytes, what)?;
+    /// Waits for `bytes` on behalf of a batch.
+    pub(super) async fn take(self: &Arc<Self>, batch: u64, bytes: u64) -> Result<Permit> {
+        let (ticket, grant) = self.ask(batch, bytes);
         let _entry = Entry { budget: self, key: (batch, ticket) };
         grant.await.map_err(|_| Error::Stopped)
     }
 
-    fn ask(
-        self: &Arc<Self>,
-        batch: u64,
-        bytes: u64,
-        what: impl FnOnce() -> String,
-    ) -> Result<(u64, oneshot::Receiver<Permit>)> {
+    fn ask(self: &Arc<Self>, batch: u64, bytes: u64) -> (u64, oneshot::Receiver<Permit>) {
         let mut state = self.lock();
-        let needed = state.by_batch.get(&batch).copied().unwrap_or(0) + bytes;
-        if needed > self.limit {
-            return Err(self.too_large(what(), needed));
-        }
         let (granted, grant) = oneshot::channel();
         let ticket = state.tickets;
         state.tickets += 1;
         state.waiting.insert((batch, ticket), Waiter { bytes, granted });
         self.settle(state);
-        Ok((ticket, grant))
+        (ticket, grant)
     }
 
     /// The batches before `head` are finished.
@@ -113,20 +124,13 @@ impl Budget {
         self.settle(state);
     }
 
-    fn give_back(self: &Arc<Self>, batch: u64, bytes: u64) {
+    fn give_back(self: &Arc<Self>, bytes: u64) {
         if bytes == 0 {
             return;
         }
         self.metrics.compressed_bytes.sub(bytes);
         let mut state = self.lock();
         state.used -= bytes;
-        let rest = state.by_batch.get_mut(&batch).map(|used| {
-            *used -= bytes;
-            *used
-        });
-        if rest == Some(0) {
-            state.by_batch.remove(&batch);
-        }
         self.settle(state);
     }
 
@@ -141,9 +145,9 @@ impl Budget {
             let waiter = state.waiting.remove(&(batch, ticket)).expect("it is the first");
             let bytes = waiter.bytes;
             state.used += bytes;
-            *state.by_batch.entry(batch).or_default() += bytes;
             self.metrics.compressed_bytes.add(bytes);
-            grants.push((waiter.granted, Permit { budget: Arc::clone(self), batch, bytes }));
+            let permit = Permit { budget: Arc::clone(self), batch, bytes, needed: 0 };
+            grants.push((waiter.granted, permit));
         }
         drop(state);
         for (granted, permit) in grants {
@@ -162,15 +166,18 @@ impl Budget {
     }
 }
 
-/// Takes a waiter back when the one who waits is gone.
+/// Takes a waiter back when the one who waits is gone; those behind it may be next.
 struct Entry<'a> {
-    budget: &'a Budget,
+    budget: &'a Arc<Budget>,
     key: (u64, u64),
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        self.budget.lock().waiting.remove(&self.key);
+        let mut state = self.budget.lock();
+        if state.waiting.remove(&self.key).is_some() {
+            self.budget.settle(state);
+        }
     }
 }
 

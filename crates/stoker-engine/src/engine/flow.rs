@@ -13,10 +13,12 @@
 mod find;
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -28,7 +30,7 @@ use super::machine;
 use super::pool::Pool;
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
-use super::workers::{Work, Workers};
+use super::workers::{Work, Workers, message};
 use crate::error::{BudgetError, Error, Flaw, Result};
 use crate::sample::{EncodedImage, Measured, Rank};
 
@@ -133,7 +135,7 @@ impl Flow {
             counter.asked += 1;
             line.demand.add_permits(1);
         }
-        let deadline = Instant::now() + patience;
+        let since = Instant::now();
         loop {
             if counter.stopped {
                 return Err(Error::Stopped);
@@ -147,7 +149,7 @@ impl Flow {
                     Step::Batch(Box::new(batch))
                 });
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = patience.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Ok(Step::Waiting);
             }
@@ -166,6 +168,7 @@ impl Flow {
         }
         self.line.arrived.notify_all();
         self.line.workers.stop();
+        self.line.pool.close();
     }
 }
 
@@ -187,11 +190,18 @@ async fn sequence(line: Arc<Line>) {
         while tasks.try_join_next().is_some() {}
         let line = Arc::clone(&line);
         tasks.spawn(async move {
-            let batch = line.make(step).await;
+            let batch = caught(line.make(step)).await;
             line.put(step, batch);
         });
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// What a task gives. A panic is an error too: who asks for the batch would wait for ever.
+async fn caught<T>(task: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(task).catch_unwind().await.unwrap_or_else(|panic| {
+        Err(Error::Bug(format!("making a batch panicked: {}", message(panic.as_ref()))))
+    })
 }
 
 impl Line {
@@ -231,7 +241,7 @@ impl Line {
         let bytes = layout.bytes;
         let is_near = |taken: &u64| step < *taken + FILLED_AHEAD;
         self.taken.subscribe().wait_for(is_near).await.map_err(|_| Error::Stopped)?;
-        let held = self.pool.take(step, bytes).await?;
+        let held = self.pool.take(step, bytes, || self.counter().asked > step).await?;
         let draft = self.workers.run(Work::Fill, step, move |_| held.draft(bytes)).await??;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));
         let mut text = slots.pop().expect("the last slot is for the text");
@@ -327,3 +337,15 @@ impl Line {
 
 /// Bytes of an image and the right to hold them.
 type Brought = (Bytes, Permit);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_whose_making_panics_is_an_error() {
+        let caught = caught::<()>(async { panic!("a broken invariant") }).now_or_never();
+        let error = caught.expect("it is ready").expect_err("it panicked").to_string();
+        assert!(error.contains("a broken invariant"), "{error}");
+    }
+}

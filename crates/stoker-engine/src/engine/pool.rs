@@ -5,7 +5,7 @@
 //! not lock up: a later batch gets a block only if enough remains for every earlier batch that has
 //! none yet. Should an estimate prove too small, the earliest batch goes over the limit, once,
 //! rather than wait for batches that wait for it. When it is the trainer that holds everything, the
-//! earliest batch waits for it, and gives up with an error that says so.
+//! earliest batch waits for it, and gives up with an error that says so if the trainer waits too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 /// Size of a huge page, which blocks are multiples of.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// How long the earliest batch waits while the trainer holds all memory.
+/// How long the earliest batch waits, once it is asked for, while the trainer holds all memory.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The memory of all batches of a loader.
@@ -48,6 +48,8 @@ struct State {
     waiting: BTreeMap<u64, Waiter>,
     /// The largest block asked for so far: what an earlier batch may come to need.
     largest: usize,
+    /// Nothing is made any more, so no block is kept for reuse.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -98,6 +100,10 @@ impl Drop for Held {
             state.with_trainer -= self.capacity;
         }
         if let Some(block) = self.block.take() {
+            if state.closed {
+                self.pool.metrics.arena_bytes.sub(self.capacity as u64);
+                return;
+            }
             state.idle_bytes += self.capacity;
             state.idle.push(block);
         }
@@ -110,14 +116,24 @@ impl Pool {
         Arc::new(Self { limit, patience: PATIENCE, metrics, state: Mutex::default() })
     }
 
-    /// Waits for memory for batch `order`. Orders are given without gaps, from 0.
-    pub(super) async fn take(self: &Arc<Self>, order: u64, bytes: usize) -> Result<Held> {
+    /// Waits for memory for batch `order`. Orders are given without gaps, from 0. Whether the
+    /// trainer waits for this batch is what `is_asked` tells: a trainer that is busy may hold
+    /// everything for as long as it likes.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        order: u64,
+        bytes: usize,
+        is_asked: impl Fn() -> bool,
+    ) -> Result<Held> {
         let mut grant = self.ask(order, bytes)?;
         let _entry = Entry { pool: self, order };
         loop {
+            let asked = is_asked();
             match tokio::time::timeout(self.patience, &mut grant).await {
                 Ok(held) => return held.map_err(|_| Error::Stopped),
-                Err(_) if self.trainer_holds_all(order) => return Err(self.held_back(bytes)),
+                Err(_) if asked && self.trainer_holds_all(order) => {
+                    return Err(self.held_back(bytes));
+                }
                 Err(_) => {}
             }
         }
@@ -127,6 +143,17 @@ impl Pool {
     pub(super) fn take_now(self: &Arc<Self>, order: u64, bytes: usize) -> Result<Held> {
         let _entry = Entry { pool: self, order };
         self.ask(order, bytes)?.try_recv().map_err(|_| self.held_back(bytes))
+    }
+
+    /// Unmaps what is idle, and from now on what comes back: a batch that the trainer keeps keeps
+    /// no memory but its own.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let idle = std::mem::take(&mut state.idle);
+        self.metrics.arena_bytes.sub(std::mem::take(&mut state.idle_bytes) as u64);
+        drop(state);
+        drop(idle);
     }
 
     fn ask(self: &Arc<Self>, order: u64, bytes: usize) -> Result<oneshot::Receiver<Held>> {

@@ -233,6 +233,8 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
     let mut identity = Identity::default();
     identity.add("dataset", format!("{:016x}", dataset.fingerprint()));
     identity.add("dataset.media-root", recipe.dataset.media_root.as_deref().unwrap_or_default());
+    identity.add("dataset.allow-http", recipe.dataset.allow_http);
+    identity.add("dataset.max-line", recipe.dataset.max_line);
     identity.add("compat", recipe.compat.as_str());
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));

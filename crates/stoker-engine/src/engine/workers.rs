@@ -58,18 +58,19 @@ pub(super) struct Workers {
 
 impl Workers {
     pub(super) fn start(count: usize, metrics: Arc<Metrics>) -> Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let mut threads = Vec::with_capacity(count);
+        let (shared, threads) = (Arc::default(), Mutex::default());
+        // Should a thread fail to start, dropping this ends those that did.
+        let mut workers = Self { shared, threads, metrics };
         for index in 0..count {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&workers.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("stoker-cpu-{index}"))
                 .spawn(move || work(&shared))
                 .map_err(|error| Error::Bug(format!("could not start a thread: {error}")))?;
-            threads.push(thread);
+            workers.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
+            workers.metrics.workers.add(1);
         }
-        metrics.workers.add(count as u64);
-        Ok(Self { shared, threads: Mutex::new(threads), metrics })
+        Ok(workers)
     }
 
     /// Queues a task for a batch. The future ends with what it returned, with [`Error::Stopped`] if
@@ -146,7 +147,8 @@ fn work(shared: &Shared) {
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+/// What a panic said.
+pub(super) fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -12,6 +12,9 @@ use crate::error::{CursorError, Error, Result};
 /// The format of cursors; raised when their meaning changes.
 const VERSION: u32 = 1;
 
+/// More than any run counts, of anything; far enough from the end of `u64` to reckon with.
+const MOST: u64 = 1 << 44;
+
 /// Everything that decides what batches hold, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -37,15 +40,17 @@ pub struct Cursor {
     version: u32,
     /// Batches of the global sequence that have been delivered, on all ranks together.
     batches: u64,
-    /// Bad samples met so far by the rank that saved it.
+    /// Samples had so far by the rank that saved it, and bad ones that it met: its share of bad
+    /// samples is judged, and how many ranks there were is not known here.
+    samples: u64,
     bad_samples: u64,
     /// The plan that it belongs to.
     plan: Identity,
 }
 
 impl Cursor {
-    pub(super) fn new(plan: Identity, batches: u64, bad_samples: u64) -> Self {
-        Self { version: VERSION, batches, bad_samples, plan }
+    pub(super) fn new(plan: Identity, batches: u64, samples: u64, bad_samples: u64) -> Self {
+        Self { version: VERSION, batches, samples, bad_samples, plan }
     }
 
     /// Reads a cursor back from the JSON that serde wrote.
@@ -60,7 +65,12 @@ impl Cursor {
         self.batches
     }
 
-    /// Bad samples met so far.
+    /// Samples had so far by the rank that saved it.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Bad samples met so far by the rank that saved it.
     pub fn bad_samples(&self) -> u64 {
         self.bad_samples
     }
@@ -69,6 +79,17 @@ impl Cursor {
         if self.version != VERSION {
             let hint = "it was saved by another version of stoker; go on with that version";
             return Err(refuse("version", &VERSION.to_string(), &self.version.to_string(), hint));
+        }
+        let numbers = [
+            ("batches", self.batches),
+            ("samples", self.samples),
+            ("bad_samples", self.bad_samples),
+        ];
+        for (name, number) in numbers {
+            if number > MOST {
+                let most = format!("at most {MOST}");
+                return Err(refuse(name, &most, &number.to_string(), "it is damaged"));
+            }
         }
         let absent = || "absent".to_owned();
         for name in plan.0.keys().chain(self.plan.0.keys()) {

@@ -154,9 +154,10 @@ impl Plan {
         Ok(())
     }
 
-    /// The cursor after a number of batches of the global sequence.
-    pub fn cursor(&self, batches: u64, bad_samples: u64) -> Cursor {
-        Cursor::new(self.identity.clone(), batches, bad_samples)
+    /// The cursor after a number of batches of the global sequence; `samples` and `bad_samples` are
+    /// what this rank had and met so far.
+    pub fn cursor(&self, batches: u64, samples: u64, bad_samples: u64) -> Cursor {
+        Cursor::new(self.identity.clone(), batches, samples, bad_samples)
     }
 
     /// Refuses a cursor of another plan, by the name of what differs.

@@ -119,9 +119,9 @@ fn ranks_that_do_not_divide_the_lanes_are_refused() {
 fn a_foreign_cursor_is_refused_by_the_name_of_what_differs() {
     let here = plan(10, &config(0, 64, None), 3);
     let there = plan(10, &config(9, 64, None), 3);
-    let error = here.check_cursor(&there.cursor(5, 0)).unwrap_err().to_string();
+    let error = here.check_cursor(&there.cursor(5, 40, 0)).unwrap_err().to_string();
     assert!(error.contains("plan.seed is 9 there and 0 here"), "{error}");
-    here.check_cursor(&here.cursor(5, 0)).unwrap();
+    here.check_cursor(&here.cursor(5, 40, 0)).unwrap();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_damaged_cursor_is_refused() {
 #[test]
 fn a_cursor_survives_json_and_is_small() {
     let plan = plan(u64::MAX / 2, &config(u64::MAX, 64, None), 3);
-    let cursor = plan.cursor(u64::MAX / 8, 12);
+    let cursor = plan.cursor(1 << 44, 1 << 44, 12);
     let json = serde_json::to_string(&cursor).unwrap();
     assert!(json.len() < 4096, "{} bytes", json.len());
     assert_eq!(Cursor::from_json(&json).unwrap(), cursor);

@@ -10,6 +10,7 @@ use futures::stream::{FuturesOrdered, TryStreamExt};
 use super::{Brought, Line, Permit, Work};
 use crate::engine::rooms::flaw_of;
 use crate::error::{Error, Flaw, Result, SampleError};
+use crate::fetch::Fetcher;
 use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
 
 /// A sample that can be used, and the bad ones that were met on the way to it.
@@ -94,7 +95,8 @@ impl Line {
     ) -> Result<Result<(Sample, Option<Permit>), Flaw>> {
         let origin = self.rooms.dataset.origin(id.row);
         let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
-        let permit = self.budget.take(step, size, || format!("the line at {origin}")).await?;
+        let mut permit = self.budget.take(step, size).await?;
+        permit.need(size, || format!("the line at {origin}"))?;
         let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
         let rooms = Arc::clone(&self.rooms);
         let raw = RawSample { id, bytes, origin: origin.clone() };
@@ -117,20 +119,26 @@ impl Line {
 
     async fn bring_stored(&self, step: u64, extent: &Extent) -> Result<Brought> {
         let name = || format!("the image {}", extent.object);
-        let permit = self.budget.take(step, self.sizes.expected(), name).await?;
+        let permit = self.budget.take(step, self.sizes.expected()).await?;
         let permit = Mutex::new(permit);
         let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
         let admit = async |size: u64| -> Result<()> {
-            self.rooms.admissible(extent, size)?;
+            // An untold size is a guess like any other: what came is judged below.
+            if size != Fetcher::UNTOLD {
+                self.rooms.admissible(extent, size)?;
+                held().need(size, name)?;
+            }
             let missing = size.saturating_sub(held().bytes());
             if missing > 0 {
-                let more = self.budget.take(step, missing, name).await?;
+                let more = self.budget.take(step, missing).await?;
                 held().absorb(more);
             }
             Ok(())
         };
         let bytes = self.rooms.fetcher.read(extent, admit).await?;
         let size = bytes.len() as u64;
+        self.rooms.admissible(extent, size)?;
+        held().need(size, name)?;
         self.sizes.learn(size);
         let mut permit = permit.into_inner().map_err(|_| Error::Bug("a poisoned permit".into()))?;
         permit.shrink(size);

@@ -51,9 +51,9 @@ fn a_batch_over_half_of_the_memory_is_refused_by_name() {
 fn a_later_batch_leaves_room_for_the_earlier_ones() {
     runtime().block_on(async {
         let pool = pool(40 * MIB);
-        let late = now(pool.take(1, 16 * MIB)).expect("two of this size fit").unwrap();
-        assert!(now(pool.take(2, 16 * MIB)).is_none(), "room is kept for batch 0");
-        let early = now(pool.take(0, 16 * MIB)).expect("batch 0 has its room").unwrap();
+        let late = now(pool.take(1, 16 * MIB, || true)).expect("two of this size fit").unwrap();
+        assert!(now(pool.take(2, 16 * MIB, || true)).is_none(), "room is kept for batch 0");
+        let early = now(pool.take(0, 16 * MIB, || true)).expect("batch 0 has its room").unwrap();
         drop((late, early));
     });
 }
@@ -62,9 +62,9 @@ fn a_later_batch_leaves_room_for_the_earlier_ones() {
 fn the_earliest_batch_is_never_locked_up_by_later_ones() {
     runtime().block_on(async {
         let pool = pool(40 * MIB);
-        let _late = now(pool.take(1, 16 * MIB)).unwrap().unwrap();
-        let _later = now(pool.take(2, 2 * MIB)).unwrap().unwrap();
-        now(pool.take(0, 20 * MIB)).expect("over the limit, rather than never").unwrap();
+        let _late = now(pool.take(1, 16 * MIB, || true)).unwrap().unwrap();
+        let _later = now(pool.take(2, 2 * MIB, || true)).unwrap().unwrap();
+        now(pool.take(0, 20 * MIB, || true)).expect("over the limit, rather than never").unwrap();
     });
 }
 
@@ -74,24 +74,53 @@ fn a_trainer_that_keeps_everything_is_told_so() {
         let pool = pool(40 * MIB);
         let mut kept = Vec::new();
         for order in 0..2 {
-            let mut held = pool.take(order, 16 * MIB).await.unwrap();
+            let mut held = pool.take(order, 16 * MIB, || true).await.unwrap();
             held.hand_over();
             kept.push(held);
         }
-        let error = pool.take(2, 16 * MIB).await.unwrap_err().to_string();
+        let error = pool.take(2, 16 * MIB, || true).await.unwrap_err().to_string();
         assert!(error.contains("the trainer still holds batches of 36.0 MiB"), "{error}");
         kept.pop();
-        pool.take(2, 16 * MIB).await.expect("there is room after one is dropped");
+        pool.take(2, 16 * MIB, || true).await.expect("there is room after one is dropped");
     });
+}
+
+#[test]
+fn a_trainer_that_is_busy_may_hold_everything() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let mut kept = Vec::new();
+        for order in 0..2 {
+            let mut held = pool.take(order, 16 * MIB, || true).await.unwrap();
+            held.hand_over();
+            kept.push(held);
+        }
+        let next = pool.take(2, 16 * MIB, || false);
+        let waits = tokio::time::timeout(5 * pool.patience, next).await;
+        assert!(waits.is_err(), "it waits until it is asked for: {waits:?}");
+    });
+}
+
+#[test]
+fn a_closed_pool_keeps_nothing() {
+    let pool = pool(64 * MIB);
+    let block = |order| pool.take_now(order, 8 * MIB).unwrap().draft(8 * MIB).unwrap();
+    let (kept, idle) = (block(0), block(1));
+    drop(idle);
+    pool.close();
+    let arena = &pool.metrics.arena_bytes;
+    assert_eq!(arena.get(), pool.metrics.leased_bytes.get());
+    drop(kept);
+    assert_eq!(arena.get(), 0);
 }
 
 #[test]
 fn one_who_stops_waiting_gives_everything_back() {
     runtime().block_on(async {
         let pool = pool(40 * MIB);
-        let held = pool.take(0, 20 * MIB).await.unwrap();
-        let held_too = pool.take(1, 20 * MIB).await.unwrap();
-        assert!(now(pool.take(2, 20 * MIB)).is_none());
+        let held = pool.take(0, 20 * MIB, || true).await.unwrap();
+        let held_too = pool.take(1, 20 * MIB, || true).await.unwrap();
+        assert!(now(pool.take(2, 20 * MIB, || true)).is_none());
         drop((held, held_too));
         let state = pool.lock();
         assert_eq!((state.leased, state.waiting.len()), (0, 0));
@@ -111,8 +140,8 @@ fn two_batches_of_the_largest_size_always_have_room() {
     runtime().block_on(async {
         for bytes in (1..=20).map(|mib| mib * MIB) {
             let pool = pool(40 * MIB);
-            let first = now(pool.take(0, bytes)).expect("room for one").unwrap();
-            let second = now(pool.take(1, bytes)).expect("room for another").unwrap();
+            let first = now(pool.take(0, bytes, || true)).expect("room for one").unwrap();
+            let second = now(pool.take(1, bytes, || true)).expect("room for another").unwrap();
             drop((first, second));
         }
     });
