@@ -167,7 +167,7 @@ mod tests {
         write_sample(&mut out, 3, &example(), PLAIN).unwrap();
         let expected = [
             "position 3 is sample 0/41: train.jsonl:42",
-            "\nturns: 1\n  user       <image 0> line↵next",
+            "\nturns: 1\n  user       <image 1> line↵next",
             "\nimages: 1\n  0: 2x3 pixels, image_grid_thw 1 4 6",
             "\ntokens: 12, 4 of them learned (marked [[so]])",
             "<|im_start|><|image_pad|>×6ask\\u{1b}[2J[[A A <|im_end|>\n]]\n",

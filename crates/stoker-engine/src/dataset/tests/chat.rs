@@ -106,12 +106,12 @@ fn lines_of_another_shape_are_named() {
         (
             json!({"messages": [{"role": "user", "content": [{"type": "image", "image": 5}]}]}),
             "bad-image",
-            "image 0",
+            "image 1",
         ),
         (
             json!({"messages": [{"role": "user", "content": [{"type": "image", "image": {"bytes": "x"}}]}]}),
             "bad-image",
-            "image 0",
+            "image 1",
         ),
         (json!({"messages": [user], "images": "a.jpg", "image": "b.jpg"}), "bad-image", "both"),
         (

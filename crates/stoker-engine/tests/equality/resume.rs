@@ -1,0 +1,88 @@
+//! Resuming anywhere goes on with the same bytes.
+
+use super::*;
+
+#[test]
+fn a_cursor_that_is_out_of_range_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let loader = Loader::open(made(&source, json!({})), rank(0, 1)).unwrap();
+    let mut cursor = serde_json::to_value(loader.state()).unwrap();
+    cursor["batches"] = json!(u64::MAX / 2);
+    let cursor = serde_json::from_value(cursor).unwrap();
+    let error = loader.load_state(&cursor).unwrap_err().to_string();
+    assert!(error.contains("batches"), "{error}");
+}
+
+#[test]
+fn resuming_after_any_batch_gives_the_same_remaining_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe =
+        made(&source, json!({"plan": {"epochs": 2, "seed": 5}, "pack": {"batch-size": 5}}));
+    let straight = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    let mut cursors = vec![straight.state()];
+    let mut all = Vec::new();
+    while let Next::Batch(batch) = straight.next(PATIENCE).unwrap() {
+        all.push(see(&batch));
+        cursors.push(straight.state());
+        assert_eq!(batch.cursor(), cursors.last());
+    }
+    assert_eq!(all.len(), (2 * common::SAMPLES).div_ceil(5));
+    assert_eq!(straight.len(), Some(all.len() as u64));
+    for (delivered, cursor) in cursors.iter().enumerate().step_by(3) {
+        let resumed = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+        resumed.load_state(cursor).unwrap();
+        assert_eq!(resumed.state(), *cursor);
+        assert_eq!(drain(&resumed, usize::MAX), all[delivered..], "after {delivered} batches");
+    }
+}
+
+#[test]
+fn resuming_on_another_number_of_ranks_goes_on_with_the_same_global_sequence() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let recipe = made(&source, json!({"plan": {"epochs": 1}, "pack": {"batch-size": 3}}));
+    let names = |seen: Vec<Seen>| -> Vec<(String, Vec<u64>)> {
+        seen.into_iter().map(|batch| (batch.name, batch.samples)).collect()
+    };
+    let all = names(drain(&Loader::open(recipe.clone(), rank(0, 1)).unwrap(), usize::MAX));
+    let first = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
+    drain(&first, 3);
+    let cursor = first.state();
+    let ranks = 4;
+    let by_rank: Vec<_> = (0..ranks)
+        .map(|index| {
+            let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
+            loader.load_state(&cursor).unwrap();
+            names(drain(&loader, usize::MAX))
+        })
+        .collect();
+    let steps = by_rank[0].len();
+    assert!(by_rank.iter().all(|rank| rank.len() == steps), "every rank takes the same steps");
+    let together: Vec<_> =
+        (0..steps).flat_map(|s| by_rank.iter().map(move |r| r[s].clone())).collect();
+    assert_eq!(together[..all.len() - 3], all[3..]);
+}
+
+#[test]
+fn a_cursor_of_another_plan_is_refused_by_the_name_of_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let cursor = Loader::open(made(&source, json!({})), rank(0, 1)).unwrap().state();
+    for (more, field) in [
+        (json!({"plan": {"seed": 1}}), "plan.seed"),
+        (json!({"pack": {"batch-size": 3}}), "pack.batch-size"),
+        (json!({"vision": {"pixels": "u8"}}), "vision"),
+        (json!({"text": {"train-newline": false}}), "text"),
+        (json!({"compat": "transformers-path"}), "compat"),
+        (json!({"dataset": {"max-line": "1MiB"}}), "dataset.max-line"),
+        (json!({"dataset": {"allow-http": true}}), "dataset.allow-http"),
+    ] {
+        let other = Loader::open(made(&source, more), rank(0, 1)).unwrap();
+        let error = other.load_state(&cursor).unwrap_err().to_string();
+        assert!(error.contains(&format!("does not fit: {field} is")), "{error}");
+    }
+    let faster = made(&source, json!({"engine": {"workers": 1}, "fetch": {"concurrency": 3}}));
+    Loader::open(faster, rank(0, 1)).unwrap().load_state(&cursor).unwrap();
+}
