@@ -227,7 +227,7 @@ def test_too_many_bad_samples_are_a_dataset_error_that_names_the_first(recipe, t
         ]
     }
     good = {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}
-    rows = [line] * 4 + [good] * 60
+    rows = [line] * 20 + [good] * 60
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe["dataset"]["source"] = str(tmp_path / "chats.jsonl")
     recipe["plan"]["shuffle"] = "none"
@@ -236,7 +236,7 @@ def test_too_many_bad_samples_are_a_dataset_error_that_names_the_first(recipe, t
     assert "nowhere.jpg" in str(caught.value)
     loader = stoker.Loader(recipe, overrides={"engine.bad-sample-limit": 1.0})
     assert len(contents(loader)) == len(loader)
-    assert loader.report().replaced >= 4
+    assert loader.report().replaced >= 20
 
 
 def test_a_state_of_another_recipe_is_refused(recipe):
@@ -245,7 +245,7 @@ def test_a_state_of_another_recipe_is_refused(recipe):
     with pytest.raises(stoker.CursorError) as caught:
         loader.load_state_dict(state)
     assert "seed" in caught.value.field
-    with pytest.raises(stoker.CursorError, match="not a cursor"):
+    with pytest.raises(stoker.CursorError, match="can.t be read"):
         loader.load_state_dict({"nonsense": 1})
     assert contents(loader) == contents(stoker.Loader(recipe))
 
