@@ -237,7 +237,12 @@ impl Source {
         if recipe.is_instance_of::<PyDict>() {
             return json::from_python(recipe).map(Self::Document);
         }
-        let path: PathBuf = recipe.extract()?;
+        let path: PathBuf = recipe.extract().map_err(|_| {
+            let found = recipe.get_type();
+            PyTypeError::new_err(format!(
+                "a recipe is a path (str or os.PathLike[str]) or a dict, not {found}"
+            ))
+        })?;
         Ok(Self::File(std::path::absolute(path)?))
     }
 }
