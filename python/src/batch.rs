@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyBufferError, PyKeyError};
+use pyo3::exceptions::{PyBufferError, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 use stoker_engine::loader as engine;
@@ -20,6 +20,24 @@ use crate::home::Home;
 use crate::json;
 
 /// One finished batch: a mapping of names to tensors, as the model's `forward` takes them.
+///
+/// With B samples of at most L tokens, N patches in n images:
+///
+/// | name                | dtype               | shape                                           |
+/// |---------------------|---------------------|-------------------------------------------------|
+/// | `input_ids`         | int64               | `[B, L]`, right-padded                          |
+/// | `attention_mask`    | int64               | `[B, L]`, 0 on padding                          |
+/// | `labels`            | int64               | `[B, L]`, -100 where nothing is learned         |
+/// | `mm_token_type_ids` | int64               | `[B, L]`, 1 on image placeholders               |
+/// | `position_ids`      | int64               | `[3, B, L]`: temporal, height, width            |
+/// | `pixel_values`      | float32 or bfloat16 | `[N, 3 * temporal_patch_size * patch_size**2]`  |
+/// |                     | uint8               | `[N, 3 * patch_size**2]`, to be finished: `to`  |
+/// | `image_grid_thw`    | int64               | `[n, 3]`: frames, rows and columns of patches   |
+///
+/// A batch without images has neither `pixel_values` nor `image_grid_thw`.
+///
+/// All tensors lie in one piece of CPU memory, and `numpy()`, `torch()` and DLPack give views of it.
+/// It is yours to write to, and stays valid while the batch, a tensor or any view lives.
 #[pyclass(frozen, mapping, module = "stoker")]
 pub(crate) struct Batch {
     inner: Arc<Home<engine::Batch>>,
@@ -36,19 +54,21 @@ impl Batch {
             .map(|index| Tensor::new(Arc::clone(&self.inner), index))
     }
 
-    fn find(&self, name: &str) -> Option<Tensor> {
+    /// Any key may be asked for, as of any mapping; only names have tensors.
+    fn find(&self, key: &Bound<'_, PyAny>) -> Option<Tensor> {
+        let name: &str = key.extract().ok()?;
         self.tensors().find(|tensor| tensor.described().name == name)
     }
 }
 
 #[pymethods]
 impl Batch {
-    fn __getitem__(&self, name: &str) -> PyResult<Tensor> {
-        self.find(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+        self.find(key).ok_or_else(|| PyKeyError::new_err((key.clone().unbind(),)))
     }
 
-    fn __contains__(&self, name: &str) -> bool {
-        self.find(name).is_some()
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
+        self.find(key).is_some()
     }
 
     fn __len__(&self) -> usize {
@@ -76,14 +96,21 @@ impl Batch {
 
     /// The tensor of that name, or `default`.
     #[pyo3(signature = (name, default=None))]
-    fn get(&self, py: Python<'_>, name: &str, default: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    fn get(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
         match self.find(name) {
             Some(tensor) => Ok(Py::new(py, tensor)?.into_any()),
             None => Ok(default.unwrap_or_else(|| py.None())),
         }
     }
 
-    /// The tensors as NumPy arrays over the same memory (bf16 as its bits in uint16).
+    /// The tensors as a dict of writable NumPy arrays over the same memory.
+    ///
+    /// NumPy has no bfloat16: such pixels come as their bits, in uint16.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let from_dlpack = py.import("numpy")?.getattr("from_dlpack")?;
         let arrays = PyDict::new(py);
@@ -94,7 +121,7 @@ impl Batch {
         Ok(arrays)
     }
 
-    /// The tensors as torch tensors over the same memory.
+    /// The tensors as a dict of torch tensors on the CPU, over the same memory.
     fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let from_dlpack = py.import("torch")?.getattr("from_dlpack")?;
         let tensors = PyDict::new(py);
@@ -105,7 +132,16 @@ impl Batch {
         Ok(tensors)
     }
 
-    /// The tensors on a device, finished: ready for `model(**batch.to(device))`.
+    /// The tensors on a device, finished: a dict, ready for `model(**batch.to(device))`.
+    ///
+    /// `u8` pixels are moved as bytes and finished there, `(u - mean) / std` in f32, then the
+    /// temporal copies; bit for bit what `vision.pixels = "f32"` gives.
+    ///
+    /// Args:
+    ///     `device`: Where to: a `torch.device` or its name.
+    ///     `non_blocking`: As in `torch.Tensor.to`.
+    ///     `dtype`: The torch dtype of `pixel_values`; by default float32 for `f32` and `u8`,
+    ///         bfloat16 for `bf16`.
     #[pyo3(signature = (device, *, non_blocking=false, dtype=None))]
     fn to<'py>(
         slf: &Bound<'py, Self>,
@@ -117,7 +153,9 @@ impl Batch {
         to.call1((slf, device, non_blocking, dtype))
     }
 
-    /// What finishes `u8` pixels: `pixels`, `mean`, `std`, `patch_size`, `temporal_patch_size`.
+    /// What finishes `u8` pixels, for those who do it without `to`: a dict of `pixels` (`f32`,
+    /// `bf16` or `u8`), `mean` and `std` (per channel, times 255), `patch_size` (in pixels) and
+    /// `temporal_patch_size` (in frames).
     #[getter]
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let pixels = match self.finish.pixels {
@@ -134,14 +172,14 @@ impl Batch {
         Ok(finish)
     }
 
-    /// The name of the batch: its lane and its number in the lane.
+    /// The name of the batch: its lane and its number in the lane, both from 0.
     #[getter]
     fn name(&self) -> (u32, u64) {
         let name = self.inner.anywhere().name();
         (name.lane, name.number)
     }
 
-    /// The samples in it, as pairs of dataset and row.
+    /// The samples in it, in order, as pairs of dataset and row, both from 0.
     #[getter]
     fn samples(&self) -> Vec<(u32, u64)> {
         self.inner.anywhere().samples().iter().map(|id| (id.dataset, id.row)).collect()
@@ -153,7 +191,7 @@ impl Batch {
         self.tensors().map(|tensor| tensor.nbytes()).sum()
     }
 
-    /// Where to go on after this batch.
+    /// Where to go on after this batch; see `Loader.state_dict`.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let cursor = self.inner.anywhere().cursor();
         json::to_python(py, cursor.expect("a loader delivers each batch with its cursor"))
@@ -172,7 +210,10 @@ impl Batch {
     }
 }
 
-/// One tensor of a batch, on the CPU; leaves by DLPack.
+/// One tensor of a batch, in CPU memory.
+///
+/// It speaks DLPack, `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`, and NumPy's array
+/// protocol, `numpy.asarray(tensor)`; all over the same memory.
 #[pyclass(frozen, module = "stoker")]
 pub(crate) struct Tensor {
     batch: Arc<Home<engine::Batch>>,
@@ -207,6 +248,36 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
+    /// The tensor for `numpy.asarray`: over the same memory, unless a copy or another dtype is asked
+    /// for.
+    ///
+    /// Raises:
+    ///     `TypeError`: It is bfloat16, which NumPy does not have.
+    ///     `ValueError`: `copy` is False and the dtype needs a copy.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if slf.get().described().dtype == Dtype::Bf16 {
+            return Err(PyTypeError::new_err(
+                "NumPy has no bfloat16: batch.numpy() gives its bits in uint16, \
+                 torch.from_dlpack(tensor) its values",
+            ));
+        }
+        let numpy = slf.py().import("numpy")?;
+        let array = numpy.call_method1("from_dlpack", (slf,))?;
+        let options = PyDict::new(slf.py());
+        options.set_item("dtype", dtype)?;
+        options.set_item("copy", copy)?;
+        numpy.call_method("array", (array,), Some(&options))
+    }
+
+    /// A DLPack capsule over the same memory; versioned (1.0) where `max_version` allows it.
+    ///
+    /// Raises:
+    ///     `BufferError`: A copy, a stream or another device was asked for.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -236,12 +307,13 @@ impl Tensor {
         )
     }
 
+    /// `(1, 0)`: the CPU.
     #[staticmethod]
     fn __dlpack_device__() -> (i32, i32) {
         dlpack::CPU
     }
 
-    /// Element type: `uint8`, `uint16`, `int32`, `int64`, `bfloat16` or `float32`.
+    /// Element type: `uint8`, `int32`, `int64`, `bfloat16` or `float32`.
     #[getter]
     fn dtype(&self) -> &'static str {
         match self.described().dtype {
@@ -253,7 +325,7 @@ impl Tensor {
         }
     }
 
-    /// Length of each side.
+    /// Length of each side; the last one is contiguous.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.described().shape)

@@ -7,13 +7,24 @@ use pyo3::types::PyDict;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A Python document (dict, list, str, number, bool, None, path) as JSON.
+/// A Python document (dict, list, str, number, bool, None, path) as JSON. Numbers may be NumPy's:
+/// whatever says by `__index__` or `__float__` that it is one.
 pub(crate) fn text(document: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = document.py();
     let options = PyDict::new(py);
     options.set_item("allow_nan", false)?;
-    options.set_item("default", py.import("os")?.getattr("fspath")?)?;
+    options.set_item("default", wrap_pyfunction!(plain, py)?)?;
     py.import("json")?.call_method("dumps", (document,), Some(&options))?.extract()
+}
+
+/// What `json` does not know, as what it knows.
+#[pyfunction]
+fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = value.py();
+    py.import("operator")?
+        .call_method1("index", (value,))
+        .or_else(|_| value.call_method0("__float__"))
+        .or_else(|_| py.import("os")?.call_method1("fspath", (value,)))
 }
 
 /// The same as a value.

@@ -26,7 +26,29 @@ use crate::json;
 /// How long the engine is waited for before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Finished batches of one rank, in order.
+/// Finished batches of one rank, in order: an iterator.
+///
+/// The order is a pure function of the recipe and the data, whatever the threads and the number of
+/// ranks. A loop goes on where the last one stopped; after the end of a finite run (`plan.epochs`)
+/// it begins anew. In a forked child every use raises `RuntimeError`.
+///
+/// Args:
+///     `recipe`: Path of a `.toml` or `.json` file, or the same document as a dict.
+///     `rank`: This process in the data-parallel group, from 0; by default what torch.distributed
+///         says if it is initialised, else the environment's RANK, else 0.
+///     `world_size`: Size of the data-parallel group; goes together with `rank`. It must divide
+///         `plan.lanes`.
+///     `overrides`: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.
+///
+/// Raises:
+///     `RecipeError`: The recipe has problems; all are told at once.
+///     `DatasetError`: The source, its index or a line is not what it should be.
+///     `FetchError`: The store could not be read.
+///     `TypeError`: The recipe is neither path nor dict, or only one of `rank` and `world_size` was
+///         given.
+///     `ValueError`: `rank` is not in `range(world_size)`.
+///
+/// While batches are made, `next` also raises `SampleError`, `BudgetError` and `StoppedError`.
 #[pyclass(frozen, module = "stoker")]
 pub(crate) struct Loader {
     engine: Home<engine::Loader>,
@@ -125,19 +147,29 @@ impl Loader {
     }
 
     /// Ends all threads, within a second; waiting calls raise `StoppedError`.
+    ///
+    /// From any thread, as often as you like. Batches that are already out stay valid; `report()`
+    /// and `state_dict()` still answer.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let engine = self.engine.get()?;
         py.detach(|| engine.close());
         Ok(())
     }
 
-    /// Where to go on after the last batch that was handed over.
+    /// Where to go on after the last batch that was handed over: a small dict of numbers, strings
+    /// and lists.
+    ///
+    /// A loader that loads it gives the same remaining batches, byte for byte, on any number of
+    /// ranks that divides `plan.lanes`.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine.get()?;
         json::to_python(py, &py.detach(|| engine.state()))
     }
 
-    /// Goes on where a state was taken.
+    /// Goes on where a state was taken: before iterating, in the middle or after the end.
+    ///
+    /// Raises:
+    ///     `CursorError`: The state was taken with another recipe or other data, or is damaged.
     fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = state.py();
         let engine = self.engine.get()?;
@@ -148,7 +180,8 @@ impl Loader {
         Ok(())
     }
 
-    /// What has been done so far, and who waited for whom.
+    /// What has been done so far, and who waited for whom: a `stoker.Report`, times in seconds,
+    /// sizes in bytes.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let report = self.engine.get()?.report();
         let read = py.import("stoker.report")?.getattr("read")?;
@@ -204,7 +237,12 @@ impl Source {
         if recipe.is_instance_of::<PyDict>() {
             return json::from_python(recipe).map(Self::Document);
         }
-        let path: PathBuf = recipe.extract()?;
+        let path: PathBuf = recipe.extract().map_err(|_| {
+            let found = recipe.get_type();
+            PyTypeError::new_err(format!(
+                "a recipe is a path (str or os.PathLike[str]) or a dict, not {found}"
+            ))
+        })?;
         Ok(Self::File(std::path::absolute(path)?))
     }
 }

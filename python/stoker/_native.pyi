@@ -169,7 +169,13 @@ class Batch(Mapping[str, Tensor]):
     another batch.
     """
 
-    def __getitem__(self, name: str, /) -> Tensor: ...
+    def __getitem__(self, name: str, /) -> Tensor:
+        """The tensor of that name.
+
+        Raises:
+            KeyError: There is none; for keys that are no names too.
+        """
+
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
     def __contains__(self, name: object, /) -> bool: ...
@@ -233,9 +239,22 @@ class Batch(Mapping[str, Tensor]):
 class Tensor:
     """One tensor of a batch, in CPU memory.
 
-    It speaks DLPack and nothing else: `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`,
-    `jax.dlpack.from_dlpack(tensor)`; `numpy.asarray(tensor)` does not know it.
+    It speaks DLPack, `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`,
+    `jax.dlpack.from_dlpack(tensor)`, and NumPy's array protocol, `numpy.asarray(tensor)`; all over
+    the same memory.
     """
+
+    def __array__(
+        self, dtype: np.typing.DTypeLike | None = None, copy: bool | None = None
+    ) -> np.ndarray:
+        """The tensor for `numpy.asarray`.
+
+        Over the same memory, unless a copy or another dtype is asked for.
+
+        Raises:
+            TypeError: It is bfloat16, which NumPy does not have; see `Batch.numpy`.
+            ValueError: `copy` is False and the dtype needs a copy.
+        """
 
     def __dlpack__(
         self,

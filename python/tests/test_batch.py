@@ -41,6 +41,37 @@ def test_a_batch_is_what_the_model_takes(loader):
         batch["nothing"]
 
 
+@pytest.mark.parametrize("key", [0, None, ("input_ids",), b"input_ids", "\ud800"])
+def test_a_key_that_is_no_name_is_absent_as_in_any_mapping(loader, key):
+    batch = next(loader)
+    assert key not in batch
+    assert batch.get(key, 7) == 7
+    with pytest.raises(KeyError) as caught:
+        batch[key]
+    assert caught.value.args == (key,)
+
+
+def test_asarray_gives_the_memory_itself_unless_more_is_asked_for(loader):
+    tensor = next(loader)["input_ids"]
+    array = np.asarray(tensor)
+    assert (array.dtype, array.shape) == (np.int64, tensor.shape)
+    assert np.shares_memory(array, np.from_dlpack(tensor))
+    assert np.shares_memory(array, np.asarray(tensor, dtype=np.int64, copy=False))
+    narrow, copy = np.asarray(tensor, dtype=np.int32), np.array(tensor)
+    assert narrow.dtype == np.int32
+    assert np.array_equal(narrow, array)
+    assert np.array_equal(copy, array)
+    assert not np.shares_memory(copy, array)
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(tensor, dtype=np.int32, copy=False)
+
+
+def test_asarray_of_bf16_says_where_to_get_it(recipe):
+    batch = next(stoker.Loader(recipe, overrides={"vision.pixels": "bf16"}))
+    with pytest.raises(TypeError, match=r"bfloat16.*batch\.numpy\(\).*torch"):
+        np.asarray(batch["pixel_values"])
+
+
 def test_a_batch_without_images_has_no_image_keys(recipe, tmp_path):
     line = (
         '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "A"}]}'

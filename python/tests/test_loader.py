@@ -93,6 +93,16 @@ def test_overrides_replace_values_by_path(recipe):
     assert len(loader) == len(stoker.Loader(recipe))
 
 
+def test_overrides_may_be_numbers_of_numpy(recipe):
+    overrides = {"pack.batch-size": np.int64(3), "plan.seed": np.array(7, "uint8")}
+    loader = stoker.Loader(recipe, overrides=overrides)
+    assert contents(loader) == contents(
+        stoker.Loader(recipe, overrides={"pack.batch-size": 3, "plan.seed": 7})
+    )
+    with pytest.raises(stoker.RecipeError, match=r"pack\.batch-size.*2\.5"):
+        stoker.Loader(recipe, overrides={"pack.batch-size": np.float32(2.5)})
+
+
 def test_a_loader_pickles_with_its_arguments_and_its_place(recipe):
     loader = stoker.Loader(recipe, rank=1, world_size=2, overrides={"plan.seed": 3})
     next(loader)
@@ -298,7 +308,8 @@ def test_the_rank_is_that_of_torch_distributed_if_it_is_initialised(recipe, monk
 
 
 def test_a_recipe_must_be_a_document(recipe):
-    with pytest.raises(TypeError):
-        stoker.Loader(["not", "a", "recipe"])
+    for other in (["not", "a", "recipe"], b"recipe.toml", None):
+        with pytest.raises(TypeError, match=rf"path.*or a dict, not .*{type(other).__name__}"):
+            stoker.Loader(other)
     with pytest.raises((TypeError, ValueError)):
         stoker.Loader(recipe | {"model": np.float32})
