@@ -11,7 +11,8 @@ use bytes::Bytes;
 use super::workers::Bench;
 use crate::dataset::Dataset;
 use crate::error::{
-    Bytes as Size, DatasetError, Error, FetchError, FetchErrorKind, Flaw, Result, SampleError,
+    Bytes as Size, DatasetError, Error, FetchError, FetchErrorKind, Flaw, Problem, Result,
+    SampleError,
 };
 use crate::fetch::Fetcher;
 use crate::image;
@@ -46,9 +47,7 @@ impl Rooms {
     /// Opens all rooms; `progress` is told bytes read and bytes in all while an index is built.
     pub fn open(recipe: Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
         let metrics = Arc::<Metrics>::default();
-        let model = recipe.model.as_deref().map(Path::new);
-        let vision = Preprocessor::open(model, &recipe.vision, recipe.compat)?;
-        let text = Encoder::open(model, &recipe.text)?;
+        let (vision, text) = of_model(&recipe)?;
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
         let dataset = Dataset::open(&recipe.dataset, &fetcher, progress)?;
         let identity = identity(&recipe, &dataset, &vision, &text);
@@ -191,6 +190,27 @@ impl Rooms {
     }
 }
 
+/// Opens the rooms that read the model's files; what is wrong in either is told at once.
+fn of_model(recipe: &Recipe) -> Result<(Preprocessor, Encoder)> {
+    let model = recipe.model.as_deref().map(Path::new);
+    if let Some(folder) = model.filter(|folder| !folder.is_dir()) {
+        return Err(Error::Recipe(vec![Problem {
+            path: "model".into(),
+            reason: format!("there is no such folder: {}", folder.display()),
+            hint: Some("name the folder that the model's files were downloaded to".into()),
+        }]));
+    }
+    let vision = Preprocessor::open(model, &recipe.vision, recipe.compat);
+    match (vision, Encoder::open(model, &recipe.text)) {
+        (Ok(vision), Ok(text)) => Ok((vision, text)),
+        (Err(Error::Recipe(mut problems)), Err(Error::Recipe(more))) => {
+            problems.extend(more);
+            Err(Error::Recipe(problems))
+        }
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
 /// A missing, forbidden or oversized object is the sample's flaw; all else is the operator's.
 pub(super) fn flaw_of(error: Error) -> Result<Flaw> {
     let code = match &error {
@@ -231,4 +251,37 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
 
 fn hash(text: &str) -> String {
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paths of the problems of a recipe, and all of them in words.
+    fn problems(recipe: &str) -> (Vec<String>, String) {
+        let recipe = Recipe::from_toml(&format!("{recipe}\n[dataset]\nsource = '/x.jsonl'"));
+        let error = Rooms::open(recipe.unwrap(), &mut |_, _| {}).unwrap_err();
+        let words = error.to_string();
+        let Error::Recipe(problems) = error else { panic!("{words}") };
+        (problems.into_iter().map(|problem| problem.path).collect(), words)
+    }
+
+    #[test]
+    fn a_missing_model_folder_is_one_problem() {
+        let (paths, words) = problems("model = '/no/such/model'");
+        assert_eq!(paths, ["model"]);
+        assert!(words.contains("model: there is no such folder: /no/such/model; "), "{words}");
+    }
+
+    #[test]
+    fn what_the_model_lacks_for_images_and_for_text_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = format!("model = '{}'", folder.path().display());
+        let text = ["text.tokenizer", "text.chat-template"];
+        assert_eq!(problems(&model).0, ["vision.family", text[0], text[1]]);
+        let (paths, words) = problems(&format!("{model}\nvision.config = '/no/such.json'"));
+        assert_eq!(paths, ["vision.config", text[0], text[1]]);
+        assert!(words.contains("): /no/such.json; check the path"), "{words}");
+        assert_eq!(problems(&format!("{model}\nvision.family = 'qwen3-vl'")).0, text);
+    }
 }

@@ -112,12 +112,14 @@ fn a_nested_processor_config_beats_the_older_file() {
 fn a_file_that_can_not_be_read_is_named() {
     let missing = Vision { config: Some("no/such.json".into()), ..Vision::default() };
     let missing = problems(None, &missing);
-    assert_eq!(missing[0].path, "no/such.json");
-    assert!(missing[0].reason.starts_with("can't be read"));
+    assert_eq!(missing[0].path, "vision.config");
+    assert!(missing[0].reason.starts_with("can't be read ("), "{missing:?}");
+    assert!(missing[0].reason.ends_with("): no/such.json"), "{missing:?}");
     let broken = folder(&[("preprocessor_config.json", "{".into())]);
     let broken = problems(Some(broken.path()), &Vision::default());
-    assert!(broken[0].path.ends_with("preprocessor_config.json"));
-    assert!(broken[0].reason.starts_with("is not understood"));
+    assert_eq!(broken[0].path, "vision.config");
+    assert!(broken[0].reason.starts_with("not understood ("), "{broken:?}");
+    assert!(broken[0].reason.ends_with("preprocessor_config.json"), "{broken:?}");
 }
 
 #[test]
