@@ -33,6 +33,8 @@ class RecipeError(StokerError):
 class DatasetError(StokerError):
     """For the owner of the data: a source, an index or a line is not what it should be."""
 
+    kind: str
+    """`data`, or `disk`: the index can't be written."""
     uri: str
     """The source."""
     line: int | None

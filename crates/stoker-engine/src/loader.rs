@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Flow, Rooms, Share, Step};
-use crate::error::{DatasetError, Error, Result};
+use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
 use crate::metrics::{Report, Wait};
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
@@ -147,6 +147,7 @@ impl Loader {
         let hint = "mend the data, or raise engine.bad-sample-limit if so many are expected";
         let (bad, samples) = (seat.bad_samples, seat.samples);
         Err(Error::Dataset(DatasetError {
+            kind: DatasetErrorKind::Data,
             line: None,
             reason: format!(
                 "{bad} of {samples} samples are bad, more than engine.bad-sample-limit = {limit} \
