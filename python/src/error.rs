@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use stoker_engine::error::{Error, FetchErrorKind, Problem};
+use stoker_engine::error::{DatasetErrorKind, Error, FetchErrorKind, Problem};
 
 /// The exception to raise for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
@@ -39,6 +39,11 @@ fn fill<'a>(
             Ok("RecipeError")
         }
         Error::Dataset(error) => {
+            let kind = match error.kind {
+                DatasetErrorKind::Data => "data",
+                DatasetErrorKind::Disk => "disk",
+            };
+            fields.set_item("kind", kind)?;
             fields.set_item("line", error.line)?;
             fields.set_item("reason", &error.reason)?;
             fields.set_item("hint", &error.hint)?;

@@ -33,6 +33,8 @@ class RecipeError(StokerError):
 class DatasetError(StokerError):
     """For the owner of the data: the source is not what it should be, or too much of it is bad."""
 
+    kind: str
+    """`data`, or `disk`: the index can't be written."""
     uri: str
     """The source."""
     line: int | None

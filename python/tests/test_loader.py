@@ -183,6 +183,14 @@ def test_a_missing_source_is_named(recipe):
     assert caught.value.uri == "/nowhere/chats.jsonl"
 
 
+def test_an_index_that_can_not_be_written_is_the_disks_fault(recipe, tmp_path):
+    (tmp_path / "file").touch()
+    recipe["dataset"]["index-dir"] = str(tmp_path / "file")
+    with pytest.raises(stoker.DatasetError, match="can't be written") as caught:
+        stoker.Loader(recipe)
+    assert caught.value.kind == "disk"
+
+
 def test_a_store_that_refuses_is_a_fetch_error(recipe, tmp_path):
     line = json.dumps(
         {

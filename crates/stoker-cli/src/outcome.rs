@@ -3,7 +3,7 @@
 
 use std::io;
 
-use stoker_engine::error::{Error, FetchErrorKind};
+use stoker_engine::error::{DatasetErrorKind, Error, FetchErrorKind};
 
 pub(crate) const OK: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
@@ -61,7 +61,11 @@ impl Failure {
 fn code_of(error: &Error) -> u8 {
     match error {
         Error::Recipe(_) | Error::Cursor(_) | Error::Budget(_) => USAGE,
-        Error::Dataset(_) | Error::Sample(_) => DATA,
+        Error::Dataset(error) => match error.kind {
+            DatasetErrorKind::Data => DATA,
+            DatasetErrorKind::Disk => FAILED,
+        },
+        Error::Sample(_) => DATA,
         Error::Fetch(error) => match error.kind {
             FetchErrorKind::Transient => FAILED,
             FetchErrorKind::NotFound => NOT_FOUND,
@@ -98,12 +102,16 @@ mod tests {
             Error::Fetch(Box::new(FetchError { kind, range, attempts, status, reason, hint, uri }))
         };
         let text = String::new;
-        let dataset = DatasetError { line: None, reason: text(), hint: None, uri: text() };
+        let dataset = |kind| {
+            let (reason, uri) = (text(), text());
+            Error::Dataset(DatasetError { kind, line: None, reason, hint: None, uri })
+        };
         let budget = BudgetError { what: text(), needed: 2, limit: 1, hint: text() };
         let cases = [
             (Error::Recipe(Vec::new()), 2),
             (Error::Budget(budget), 2),
-            (Error::Dataset(dataset), 3),
+            (dataset(DatasetErrorKind::Data), 3),
+            (dataset(DatasetErrorKind::Disk), 1),
             (fetch(FetchErrorKind::TooLarge), 3),
             (fetch(FetchErrorKind::Denied), 4),
             (fetch(FetchErrorKind::Unconfigured), 4),

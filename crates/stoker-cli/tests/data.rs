@@ -200,4 +200,7 @@ fn failures_end_with_the_code_of_whose_turn_it_is() {
     assert!(store.failure("peek", &bad, 3).contains("bad.jsonl"));
     let uneven = store.failure("run", &["--world-size", "3"], 2);
     assert!(uneven.contains("lanes"), "{uneven}");
+    let no_folder = format!("dataset.index-dir={}", store.recipe.display());
+    let unwritable = store.failure("index", &["--set", &no_folder], 1);
+    assert!(unwritable.contains("the index can't be written"), "{unwritable}");
 }

@@ -49,6 +49,8 @@ pub struct Problem {
 /// A data source that is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetError {
+    /// What is at fault.
+    pub kind: DatasetErrorKind,
     /// The line in the source, counted from 1, where one line is meant.
     pub line: Option<u64>,
     /// What is wrong.
@@ -57,6 +59,15 @@ pub struct DatasetError {
     pub hint: Option<String>,
     /// The source.
     pub uri: String,
+}
+
+/// What keeps a data source from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatasetErrorKind {
+    /// The data.
+    Data,
+    /// The disk: the data's index can't be written.
+    Disk,
 }
 
 /// Bytes that could not be read.

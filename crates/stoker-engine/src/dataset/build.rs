@@ -12,7 +12,7 @@ use super::packing::{Mistake, Packing, Refusal, Text, unpack};
 use super::scan::{Event, Stop, Totals, scan};
 use super::sidecar::{HEADER, Header, Index, Key, Place, Row};
 use super::{Store, failure, public_uri};
-use crate::error::{DatasetError, Error, Result};
+use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
 use crate::fetch::ObjectInfo;
 use crate::sample::{Location, Scheme};
 
@@ -284,12 +284,18 @@ fn unreadable(uri: &str, packing: Packing, line: u64, error: io::Error) -> Error
             (format!("the {} data are damaged: {error}", packing.name()), Some(CUT_OFF.to_owned()))
         }
     };
-    Error::Dataset(DatasetError { line: Some(line + 1), reason, hint, uri: uri.to_owned() })
+    let (kind, line, uri) = (DatasetErrorKind::Data, Some(line + 1), uri.to_owned());
+    Error::Dataset(DatasetError { kind, line, reason, hint, uri })
 }
 
 pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&error.kind());
     let hint = if full { NO_SPACE } else { NO_PLACE };
-    let reason = format!("the index can't be written: {error}");
-    failure(path.display().to_string(), reason, Some(hint))
+    Error::Dataset(DatasetError {
+        kind: DatasetErrorKind::Disk,
+        line: None,
+        reason: format!("the index can't be written: {error}"),
+        hint: Some(hint.to_owned()),
+        uri: path.display().to_string(),
+    })
 }

@@ -27,7 +27,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{DatasetError, Error, Flaw, Problem, Result};
+use crate::error::{DatasetError, DatasetErrorKind, Error, Flaw, Problem, Result};
 use crate::fetch::{Fetcher, ObjectInfo};
 use crate::metrics::Room;
 use crate::recipe;
@@ -160,8 +160,8 @@ fn quoted(text: &str) -> String {
 
 /// An error of the source as a whole.
 fn failure(uri: impl Into<String>, reason: impl Into<String>, hint: Option<&str>) -> Error {
-    let hint = hint.map(str::to_owned);
-    Error::Dataset(DatasetError { line: None, reason: reason.into(), hint, uri: uri.into() })
+    let (kind, hint) = (DatasetErrorKind::Data, hint.map(str::to_owned));
+    Error::Dataset(DatasetError { kind, line: None, reason: reason.into(), hint, uri: uri.into() })
 }
 
 /// An address that the recipe got wrong.

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use super::workers::Bench;
 use crate::dataset::Dataset;
 use crate::error::{
-    Bytes as Size, DatasetError, Error, FetchError, FetchErrorKind, Flaw, Problem, Result,
-    SampleError,
+    Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
+    Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
 use crate::image;
@@ -76,6 +76,7 @@ impl Rooms {
             0 => Ok(self.plan.sample_at(position)),
             1..=MOST_ATTEMPTS => Ok(self.plan.spare(position, attempt)),
             _ => Err(Error::Dataset(DatasetError {
+                kind: DatasetErrorKind::Data,
                 line: None,
                 reason: format!(
                     "a sample and {MOST_ATTEMPTS} spares for it are all bad, the last one so: {}",

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -22,13 +22,11 @@ use crate::error::FetchErrorKind;
 use crate::metrics::{Metrics, Room, nanos};
 use crate::sample::Location;
 
-use super::failure::{Again, Failure};
+use super::failure::Failure;
+use super::refusal::{Secrets, refusal};
 use super::store::{Remote, Store};
 use super::{Fetcher, ObjectInfo, file};
 
-/// How much of an error's text is read, for its code, and how long that may take.
-const ERROR_BYTES: usize = 4096;
-const ERROR_TIME: Duration = Duration::from_secs(1);
 /// Most memory that is reserved on a server's word; beyond it, memory grows as bytes come.
 const RESERVED: u64 = 64 << 20;
 
@@ -104,10 +102,11 @@ pub(super) async fn open(
         Store::Remote(remote) => {
             let mut request = request(remote, &ask)?;
             remote.sign(&mut request).await?;
+            let secrets = Secrets::of(&request);
             let answer = remote.client.execute(request).await;
             let answer = answer.map_err(|error| Failure::of_way(&error))?;
             if !answer.status().is_success() {
-                return Err(refusal(remote, answer).await);
+                return Err(refusal(remote, answer, &secrets).await);
             }
             accept(answer, &ask, in_flight)
         }
@@ -201,82 +200,6 @@ fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 pub(super) fn changed(reason: impl Into<String>) -> Failure {
     Failure::permanent(FetchErrorKind::Changed, reason)
         .hint("data must not be replaced while it is read; index it again")
-}
-
-/// What a bad answer means.
-async fn refusal(remote: &Remote, answer: HttpResponse) -> Failure {
-    let (head, body) = answer.into_parts();
-    let mut stream = body.bytes_stream();
-    let mut bytes = BytesMut::new();
-    let reading = async {
-        while let Some(Ok(chunk)) = stream.next().await {
-            bytes.extend_from_slice(&chunk[..chunk.len().min(ERROR_BYTES - bytes.len())]);
-            if bytes.len() == ERROR_BYTES {
-                break;
-            }
-        }
-    };
-    // A text that does not come is not waited for: the status says most of it.
-    tokio::time::timeout(ERROR_TIME, reading).await.unwrap_or_default();
-    let code = error_code(&bytes);
-    let mut failure = meaning(head.status, code.as_deref(), remote.is_unsigned());
-    if let Some(region) = head.headers.get("x-amz-bucket-region").and_then(|it| it.to_str().ok())
-        && failure.kind == FetchErrorKind::Unconfigured
-    {
-        failure = failure.hint(format!("the bucket is in {region}: set fetch.region"));
-    }
-    failure
-}
-
-/// The `<Code>` of an S3, GCS or Azure error. Nothing else is kept of its text, as it may quote
-/// what was signed.
-fn error_code(text: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(text);
-    let (code, _) = text.split_once("<Code>")?.1.split_once("</Code>")?;
-    let plain = code.len() <= 64 && code.chars().all(|letter| letter.is_ascii_alphanumeric());
-    plain.then(|| code.to_owned())
-}
-
-fn meaning(status: StatusCode, code: Option<&str>, unsigned: bool) -> Failure {
-    use FetchErrorKind::{Changed, Denied, NotFound, Transient, Unconfigured};
-    let (kind, again, what, hint) = match (status.as_u16(), code) {
-        (404, Some("NoSuchBucket")) => {
-            (NotFound, Again::Never, "no such bucket", Some("check the bucket and fetch.endpoint"))
-        }
-        (404 | 410, _) => (NotFound, Again::Never, "no such object", None),
-        (400 | 403, Some("ExpiredToken")) => {
-            (Denied, Again::Soon, "the credentials have expired", Some("renew them"))
-        }
-        (401 | 403, _) if unsigned => {
-            let hint = "requests go unsigned: set fetch.anonymous = false and give credentials";
-            (Denied, Again::Never, "the store refuses us", Some(hint))
-        }
-        (401 | 403, Some("SignatureDoesNotMatch")) => {
-            (Denied, Again::Never, "the store refuses us", Some("check the secret key"))
-        }
-        (401 | 403, Some("RequestTimeTooSkewed")) => {
-            (Denied, Again::Never, "the store refuses us", Some("set this machine's clock"))
-        }
-        (401 | 403, _) => {
-            let hint = "check the credentials and what they may read";
-            (Denied, Again::Never, "the store refuses us", Some(hint))
-        }
-        (412, _) => return Failure { status: Some(412), ..changed("the object was replaced") },
-        (416, _) => (Changed, Again::Never, "the object ends before the range", None),
-        (429 | 503, _) => {
-            (Transient, Again::Later, "the store is busy", Some("lower fetch.concurrency"))
-        }
-        (400, Some("RequestTimeout")) | (408 | 500.., _) => {
-            (Transient, Again::Soon, "the store failed", None)
-        }
-        _ => {
-            let hint = "check fetch.endpoint and fetch.region";
-            (Unconfigured, Again::Never, "the store does not take the request", Some(hint))
-        }
-    };
-    let reason = code.map_or_else(|| what.to_owned(), |code| format!("{what} ({code})"));
-    let hint = hint.map(str::to_owned);
-    Failure { kind, again, status: Some(status.as_u16()), reason, hint }
 }
 
 impl Opened {

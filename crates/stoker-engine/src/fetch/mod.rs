@@ -16,6 +16,7 @@ mod failure;
 mod file;
 mod read;
 mod reader;
+mod refusal;
 mod runtime;
 mod store;
 

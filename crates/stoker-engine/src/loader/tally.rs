@@ -1,7 +1,7 @@
 //! How many samples were bad, and when that is too many.
 
 use crate::engine::Batch;
-use crate::error::{DatasetError, Error, Result};
+use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
 use crate::plan::Cursor;
 
 /// From how many samples on the share of bad ones is judged: sooner, a few bad ones in a row would
@@ -49,6 +49,12 @@ impl Tally {
              allows (of {JUDGED_FROM} at least): mend the data, or raise the limit if so many are \
              expected; the first of them:\n  {list}\nin"
         );
-        Error::Dataset(DatasetError { line: None, reason, hint: None, uri: source.to_owned() })
+        Error::Dataset(DatasetError {
+            kind: DatasetErrorKind::Data,
+            line: None,
+            reason,
+            hint: None,
+            uri: source.to_owned(),
+        })
     }
 }

@@ -115,7 +115,7 @@ pub(super) fn find(folder: &Path) -> Result<Option<Model>, Vec<Problem>> {
 }
 
 fn load(path: &Path) -> Result<File, Vec<Problem>> {
-    let problem = |reason, hint| vec![problem(path, reason, hint)];
+    let problem = |reason: String, hint| vec![problem(path, &reason, hint)];
     let bytes = std::fs::read(path)
         .map_err(|error| problem(format!("can't be read ({error})"), "check the path"))?;
     serde_json::from_slice(&bytes)
@@ -125,17 +125,17 @@ fn load(path: &Path) -> Result<File, Vec<Problem>> {
 /// The model of a file, or all that is wrong in it.
 fn check(path: &Path, file: &File) -> Result<Model, Vec<Problem>> {
     let mut problems: Vec<_> =
-        unsupported(file).into_iter().map(|(reason, hint)| problem(path, reason, hint)).collect();
+        unsupported(file).into_iter().map(|(reason, hint)| problem(path, &reason, hint)).collect();
     let limits =
         (file.min_pixels.or(file.size.shortest_edge), file.max_pixels.or(file.size.longest_edge));
     let (Some(min_pixels), Some(max_pixels)) = limits else {
-        let reason = "size has no shortest_edge or no longest_edge".into();
+        let reason = "size has no shortest_edge or no longest_edge";
         problems.push(problem(path, reason, "they are the fewest and the most pixels"));
         return Err(problems);
     };
     if min_pixels == 0 || min_pixels > max_pixels || max_pixels > MOST_PIXELS {
         let reason = format!("size allows {min_pixels} to {max_pixels} pixels");
-        problems.push(problem(path, reason, "a range within 1 to 1073741824 is needed"));
+        problems.push(problem(path, &reason, "a range within 1 to 1073741824 is needed"));
     }
     if !problems.is_empty() {
         return Err(problems);
@@ -190,7 +190,7 @@ fn unsupported(file: &File) -> Vec<(String, &'static str)> {
 }
 
 /// A problem with a file, under the key that would name another.
-fn problem(path: &Path, reason: String, hint: &str) -> Problem {
+fn problem(path: &Path, reason: &str, hint: &str) -> Problem {
     Problem {
         path: "vision.config".to_owned(),
         reason: format!("{reason}: {}", path.display()),

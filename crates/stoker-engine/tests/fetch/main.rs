@@ -186,6 +186,21 @@ fn a_refusal_says_what_to_check_and_is_not_repeated() {
 }
 
 #[test]
+fn what_the_store_says_about_a_refusal_is_passed_on() {
+    let endpoint = raw(|_, _, stream| {
+        let body = b"<Error><Code>InvalidBucketName</Code><Message>The specified bucket is not \
+                     valid.</Message><BucketName>bucket</BucketName></Error>";
+        reply(stream, "400 Bad Request", &[("content-length", &body.len().to_string())], body);
+    });
+    let (fetcher, _) = fetcher(&settings(endpoint));
+    let error = fetch_error(fetcher.read_blocking(&whole("key")));
+    assert_eq!((error.kind, error.attempts), (FetchErrorKind::Unconfigured, 1));
+    let expected = "the store does not take the request (InvalidBucketName: The specified bucket \
+                    is not valid)";
+    assert_eq!(error.reason, expected);
+}
+
+#[test]
 fn where_nothing_listens_the_error_comes_soon_and_counts_its_attempts() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
