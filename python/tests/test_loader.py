@@ -263,7 +263,7 @@ def test_a_state_of_another_recipe_is_refused(recipe):
     with pytest.raises(stoker.CursorError) as caught:
         loader.load_state_dict(state)
     assert "seed" in caught.value.field
-    with pytest.raises(stoker.CursorError, match="can.t be read"):
+    with pytest.raises(stoker.CursorError, match=r"can.t be read"):
         loader.load_state_dict({"nonsense": 1})
     assert contents(loader) == contents(stoker.Loader(recipe))
 
