@@ -308,15 +308,6 @@ pub struct Measured {
     pub origin: String,
 }
 
-/// A fixed sub-stream of the plan; the unit that is dealt to ranks and workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lane {
-    /// Which, from 0.
-    pub index: u32,
-    /// Of how many.
-    pub of: u32,
-}
-
 /// This process in the data-parallel group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {

@@ -35,8 +35,6 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<Block>,
-    /// Bytes of idle blocks.
-    idle_bytes: usize,
     /// Bytes of blocks that are given out.
     leased: usize,
     /// The part of them that the trainer has.
@@ -104,7 +102,6 @@ impl Drop for Held {
                 self.pool.metrics.arena_bytes.sub(self.capacity as u64);
                 return;
             }
-            state.idle_bytes += self.capacity;
             state.idle.push(block);
         }
         self.pool.settle(state);
@@ -150,8 +147,8 @@ impl Pool {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        self.metrics.arena_bytes.sub(state.idle_bytes() as u64);
         let idle = std::mem::take(&mut state.idle);
-        self.metrics.arena_bytes.sub(std::mem::take(&mut state.idle_bytes) as u64);
         drop(state);
         drop(idle);
     }
@@ -230,6 +227,10 @@ impl Pool {
 }
 
 impl State {
+    fn idle_bytes(&self) -> usize {
+        self.idle.iter().map(Block::capacity).sum()
+    }
+
     fn may_take(&self, order: u64, capacity: usize, limit: usize) -> bool {
         let earlier = (order - self.head) as usize - self.placed.range(..order).count();
         let reserve = earlier.saturating_mul(self.largest.max(capacity));
@@ -258,16 +259,14 @@ impl State {
         if let Some(best) = best {
             let block = self.idle.swap_remove(best);
             let capacity = block.capacity();
-            self.idle_bytes -= capacity;
             return (Some(block), capacity, 0);
         }
         let roomy = capacity_for(self.largest + self.largest / 4);
         let another_fits = self.leased + roomy + self.largest <= limit;
         let capacity = if another_fits { roomy } else { capacity };
         let mut unmapped = 0;
-        while self.leased + capacity + self.idle_bytes > limit {
+        while self.leased + capacity + self.idle_bytes() > limit {
             let Some(block) = self.idle.pop() else { break };
-            self.idle_bytes -= block.capacity();
             unmapped += block.capacity();
         }
         (None, capacity, unmapped)
@@ -276,7 +275,7 @@ impl State {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let idle = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).idle_bytes;
+        let idle = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).idle_bytes();
         self.metrics.arena_bytes.sub(idle as u64);
     }
 }

@@ -25,11 +25,6 @@ impl Identity {
     pub fn add(&mut self, name: &str, value: impl Display) {
         self.0.insert(name.to_owned(), value.to_string());
     }
-
-    /// The fields by name.
-    pub fn fields(&self) -> &BTreeMap<String, String> {
-        &self.0
-    }
 }
 
 /// Where to go on.

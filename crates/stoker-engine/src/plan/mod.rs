@@ -15,7 +15,7 @@ mod permutation;
 
 use crate::error::{Error, Problem, Result};
 use crate::recipe::{self, Shuffle};
-use crate::sample::{BatchName, Lane, Position, Rank, SampleId};
+use crate::sample::{BatchName, Position, Rank, SampleId};
 
 pub use cursor::{Cursor, Identity};
 
@@ -114,11 +114,6 @@ impl Plan {
         (sequence * size..(sequence + 1) * size).map(Position)
     }
 
-    /// The sub-stream that a batch belongs to.
-    pub fn lane(&self, batch: BatchName) -> Lane {
-        Lane { index: batch.lane, of: self.lanes }
-    }
-
     /// Length of the global sequence of batches: all epochs, with the last batch filled up from the
     /// epoch after. `None` if it is endless.
     pub fn batches(&self) -> Option<u64> {
@@ -163,11 +158,6 @@ impl Plan {
     /// Refuses a cursor of another plan, by the name of what differs.
     pub fn check_cursor(&self, cursor: &Cursor) -> Result<()> {
         cursor.check(&self.identity)
-    }
-
-    /// Everything that decides what batches hold.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
     }
 }
 
