@@ -1,5 +1,8 @@
-"""The types of a finished batch. They are compiled and live in `stoker._native`; this file only
-describes them, for type checkers and readers."""
+"""The types of a finished batch.
+
+They are compiled and live in `stoker._native`; this file only describes them, for type checkers and
+readers.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypedDict, final, type_check_only
