@@ -1,0 +1,1 @@
+"""Across machines: data workers on Ray."""
