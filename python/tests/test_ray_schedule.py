@@ -26,6 +26,7 @@ class Simulation:
         self.delivered = []
         self.times = []
         self.schedule = Schedule(self.sequence_at, room=room, deadline=DEADLINE)
+        self.schedule.begun = True
         self.events, self.order = [], itertools.count()
         self.local = local
         self.seconds = dict.fromkeys(range(1000), 0.5)
@@ -124,6 +125,9 @@ class Simulation:
                 self.at(seconds, self.finish, call, worker, sequence)
             case Pull(call):
                 worker = self.schedule.calls[call].worker
+                if self.schedule.calls[call].local:
+                    self.at(0.0, self.schedule.arrived, call, self.now)
+                    return
                 seconds = self.nbytes(self.asked[call]) / self.link_rate
                 self.link_free = max(self.link_free, self.now) + seconds
                 self.at(self.link_free - self.now, self.arrive, call, worker)

@@ -109,17 +109,14 @@ class Books:
             worker.waiting += 1
         seconds = now - call.asked
         self.typical = seconds if self.typical == 0 else 0.8 * self.typical + 0.2 * seconds
-        if self._wanted(call) and call.local:
-            self._arrive(call, now)
+        self._wanted(call)
 
     def arrived(self, number: int, now: float) -> None:
         """A batch that was pulled lies here."""
         call = self.calls.get(number)
         if call is None or call.arrived is not None:
             return
-        if call.pulling is not None:
-            self.link.done(call.nbytes, call.node, now)
-            call.pulling = None
+        self._land(call, now, come=True)
         if self._wanted(call):
             self._arrive(call, now)
 
@@ -128,8 +125,7 @@ class Books:
         call = self.calls.get(number)
         if call is None:
             return
-        if call.pulling is not None:
-            self.link.lost(call.nbytes, now)
+        self._land(call, now, come=False)
         batch = self.forget(call)
         if batch is not None:
             batch.moved = True
@@ -192,8 +188,7 @@ class Books:
             self.forget(call)
         else:
             call.doomed = True
-            self.link.lost(call.nbytes, now)
-            call.pulling = None
+            self._land(call, now, come=False)
 
     def forget(self, call: Call) -> OpenBatch | None:
         """Takes a call out of all books; gives its batch, if that is still open."""
@@ -219,6 +214,18 @@ class Books:
             # It was asked for before a reset, and now is needed after all.
             batch.calls.append(call)
         return True
+
+    def _land(self, call: Call, now: float, *, come: bool) -> None:
+        """A pull is over; one from this node itself has cost the network nothing."""
+        if call.pulling is None:
+            return
+        call.pulling = None
+        if call.local:
+            return
+        if come:
+            self.link.done(call.nbytes, call.node, now)
+        else:
+            self.link.lost(call.nbytes, now)
 
     def _arrive(self, call: Call, now: float) -> None:
         batch = self._by_sequence[call.sequence]

@@ -136,6 +136,11 @@ class OpenBatch:
     error: Exception | None = None
 
     @property
+    def urgent(self) -> bool:
+        """Whether it should be here by now."""
+        return self.moved or bool(self.calls)
+
+    @property
     def ready(self) -> Call | None:
         """The call whose batch lies here."""
         return next((call for call in self.calls if call.arrived is not None), None)

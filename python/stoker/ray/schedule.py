@@ -54,6 +54,8 @@ class Schedule(Books):
         super().__init__(sequence_at, room=room, deadline=deadline)
         self.moved = 0
         """Batches that were asked of one more worker."""
+        self.begun = False
+        """Whether batches are asked for; before the first is wanted, none is."""
         self._numbers = 0
         self._stepped: float | None = None
         self._slow = False
@@ -62,11 +64,12 @@ class Schedule(Books):
         """What is to be done now."""
         self._forgive(now)
         self._end_workers(now)
-        self.extend()
         self._note_late(now)
-        self._assign()
-        self._ask(now)
-        self._pull(now)
+        if self.begun:
+            self.extend()
+            self._assign()
+            self._ask(now)
+            self._pull(now)
         actions, self._actions = self._actions, []
         return actions
 
@@ -116,9 +119,11 @@ class Schedule(Books):
             return call.doomed
         if call.finished is None:
             return now - call.asked > self.deadline + self.typical
-        return call.pulling is not None and self.link.overdue(
-            call.nbytes, call.node, call.pulling, self.deadline, now
-        )
+        if call.pulling is None:
+            return False
+        if call.local:
+            return now - call.pulling > self.deadline
+        return self.link.overdue(call.nbytes, call.node, call.pulling, self.deadline, now)
 
     def _able(self) -> list[Worker]:
         return [worker for worker in self.workers.values() if not (worker.late or worker.retiring)]
@@ -149,8 +154,11 @@ class Schedule(Books):
         reserved: set[int] = set()
         askable = list(self._askable(now))
         owed = {batch.assigned for batch in askable}
+        able = self._able()
         for batch in askable:
-            worker = self._pick(batch, owed, reserved)
+            if not batch.urgent and all(len(w.running) >= w.slots for w in able):
+                continue
+            worker = self._pick(batch, able, owed, reserved)
             if worker is None:
                 continue
             if batch.deaths >= DEATHS - 1:
@@ -176,20 +184,21 @@ class Schedule(Books):
                 if place == 0 or not self._slow:
                     yield batch
 
-    def _pick(self, batch: OpenBatch, owed: set[int | None], reserved: set[int]) -> Worker | None:
-        urgent = batch.moved or bool(batch.calls)
+    def _pick(
+        self, batch: OpenBatch, able: list[Worker], owed: set[int | None], reserved: set[int]
+    ) -> Worker | None:
         barred = reserved | {call.worker for call in batch.calls}
         if any(number not in batch.refused for number in self.workers):
             barred |= batch.refused
         able = [
             worker
-            for worker in self._able()
-            if len(worker.running) < worker.slots + (URGENT if urgent else 0)
+            for worker in able
+            if len(worker.running) < worker.slots + (URGENT if batch.urgent else 0)
             and worker.number not in barred
             and worker.alone is None
             and (worker.held + self.size <= worker.room or batch is self.open[0])
         ]
-        if not urgent:
+        if not batch.urgent:
             mine = [worker for worker in able if worker.number == batch.assigned]
             # A worker that has nothing of its own to make takes over what others can't begin yet.
             able = mine or [worker for worker in able if worker.number not in owed]
@@ -198,7 +207,7 @@ class Schedule(Books):
     def _call(self, batch: OpenBatch, worker: Worker, now: float) -> None:
         number = self._numbers
         self._numbers += 1
-        self.moved += batch.moved or bool(batch.calls)
+        self.moved += batch.urgent
         call = Call(number, batch.sequence, worker.number, worker.node, worker.local, asked=now)
         batch.assigned = None
         batch.calls.append(call)
@@ -208,12 +217,16 @@ class Schedule(Books):
         self._actions.append(Ask(number, worker.number, batch.sequence, tuple(ahead)[:DEPTH]))
 
     def _pull(self, now: float) -> None:
+        full = False
         for batch in self.open:
             for call in batch.calls:
                 if not call.pullable or batch.ready is not None:
                     continue
-                if not self.link.allows(call.nbytes):
-                    return
+                if not call.local:
+                    # A later one that is smaller may not overtake, or the next one would starve.
+                    full = full or not self.link.allows(call.nbytes)
+                    if full:
+                        continue
+                    self.link.start(call.nbytes, now)
                 call.pulling = now
-                self.link.start(call.nbytes, now)
                 self._actions.append(Pull(call.number))
