@@ -27,6 +27,9 @@ DEATHS = 3
 """Workers that a batch may take with it. After the second it runs alone, so that the last of them
 is surely its."""
 
+LOSSES = 3
+"""How often a finished batch may be lost on its way, before that is no accident."""
+
 SIZES = 32
 """Batches whose largest stands for those that are not made yet."""
 
@@ -120,8 +123,8 @@ class Books:
         if self._wanted(call):
             self._arrive(call, now)
 
-    def lost(self, number: int, now: float) -> None:
-        """A batch that was finished is nowhere any more."""
+    def lost(self, number: int, error: Exception, now: float) -> None:
+        """A batch that was finished is nowhere any more, or can't be read."""
         call = self.calls.get(number)
         if call is None:
             return
@@ -129,6 +132,9 @@ class Books:
         batch = self.forget(call)
         if batch is not None:
             batch.moved = True
+            batch.losses += 1
+            if batch.losses >= LOSSES:
+                batch.error = error
 
     def failed(self, number: int, error: Exception, *, elsewhere: bool) -> None:
         """A batch could not be made; `elsewhere` says that another worker may be luckier."""

@@ -129,6 +129,8 @@ class OpenBatch:
     """The worker that will probably be asked for it."""
     deaths: int = 0
     """Workers that died while they were making it."""
+    losses: int = 0
+    """How often it was finished, and then lost."""
     refused: set[int] = field(default_factory=set)
     """Workers that could not read its bytes."""
     moved: bool = False
