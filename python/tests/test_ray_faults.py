@@ -106,7 +106,7 @@ def test_a_node_that_joins_gets_workers_and_one_that_goes_loses_them(
     here = next(loader) and loader.report().ray.nodes[0].node
     other = node()
     until(loader, lambda nodes: nodes.get(other.node_id, 0) == 1 and nodes[here] == 1)
-    cluster.remove_node(other, allow_graceful=True)
+    cluster.remove_node(other, allow_graceful=False)
     until(loader, lambda nodes: nodes.get(other.node_id, 0) == 0 and nodes[here] == 1)
 
 

@@ -63,17 +63,14 @@ class Work:
 
     open_maker: Callable[..., Any]
     document: dict[str, Any]
-    overrides: dict[str, Any]
     index_files: list[Path]
-    engine: frozenset[str]
+    own: set[str]
     """Keys of the section `engine` that the recipe sets itself."""
 
     def overrides_for(self, seat: placement.Seat) -> dict[str, Any]:
-        """The recipe's values, with the seat's share of its node where it sets none."""
-        own = {"workers": seat.cpus, "memory": seat.memory}
-        return self.overrides | {
-            f"engine.{key}": value for key, value in own.items() if key not in self.engine
-        }
+        """The seat's share of its node, where the recipe does not say."""
+        share = {"workers": seat.cpus, "memory": seat.memory}
+        return {f"engine.{key}": share[key] for key in share.keys() - self.own}
 
 
 class Fleet:
@@ -177,9 +174,10 @@ class Fleet:
             elif not any(fits(hired.seat, seat, self._wish) for seat in wanted):
                 self._dismiss(hired)
         taken = {(hired.seat.node, hired.seat.number) for hired in self._hired.values()}
+        free = {node.id: node.free for node in nodes}
         for seat in wanted:
             if (seat.node, seat.number) not in taken and self.trouble.may_start(seat.node, now):
-                self._hire(seat, by_id[seat.node], now)
+                free[seat.node] -= self._hire(seat, by_id[seat.node], free[seat.node], now)
 
     def _fit(self, nodes: list[placement.Node], place: placement.Place) -> None:
         """Gives the batches on this node the room that they may take."""
@@ -190,15 +188,22 @@ class Fleet:
         schedule = self._dispatcher.schedule
         schedule.room = room if self._room is None else min(room, self._room)
 
-    def _hire(self, seat: placement.Seat, node: placement.Node, now: float) -> None:
+    def _hire(self, seat: placement.Seat, node: placement.Node, free: int, now: float) -> int:
+        """Asks for a worker; gives the CPUs that it reserves."""
         number, self._numbers = self._numbers, self._numbers + 1
-        if self._wish.cpus_per_worker is None and node.free >= 1:
-            # Others may have taken a part of the share; what is left is better than to wait for it.
-            seat = seat._replace(cpus=min(seat.cpus, node.free))
+        reserved = seat.cpus
+        if self._wish.cpus_per_worker is None:
+            if free >= 1:
+                # Others may have taken a part of the share; what is left is better than to wait.
+                reserved = min(seat.cpus, free)
+                seat = seat._replace(cpus=reserved)
+            elif seat.node == self._place.node:
+                # This rank, or another loader of its, has reserved all; it may use them itself.
+                reserved = 0
         handle = (
             ray.remote(concurrency_groups=THREADS)(StokerWorker)
             .options(
-                num_cpus=seat.cpus,
+                num_cpus=reserved,
                 label_selector={"ray.io/node-id": seat.node},
                 # Inside Ray Train children would join the trainers' placement group.
                 scheduling_strategy="DEFAULT",
@@ -211,6 +216,7 @@ class Fleet:
         self._hired[number] = hired
         files = [(str(path), path.stat().st_size) for path in self._work.index_files]
         self._then(hired, handle.lacks.remote(files), self._send)
+        return reserved
 
     def _then(self, hired: Hired, ref: ray.ObjectRef, step: Callable[[Hired, Any], None]) -> None:
         """Goes on with a worker once it has answered."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import ray
 
-from stoker._native import Front, Maker
+from stoker._native import Front, Maker, _document
 from stoker.errors import StoppedError
 from stoker.ray import placement as where
 from stoker.ray import report as reports
@@ -77,6 +77,7 @@ class RayLoader:
         ValueError: An argument is not what it may be.
     """
 
+    _read: Any = staticmethod(_document)
     _open_front: Any = Front
     _open_maker: Any = Maker
 
@@ -96,16 +97,11 @@ class RayLoader:
     ) -> None:
         wish = where.Wish(placement, workers, cpus_per_worker, node_labels)
         _check(wish, deadline, prefetch_bytes)
-        overrides = dict(overrides or {})
-        front = self._open_front(recipe, rank=rank, world_size=world_size, overrides=overrides)
-        document = front.document()
-        if document.get("vision", {}).get("pixels") is None:
-            # An eighth of the bytes of f32 on every network card. The batch says how it is to be
-            # finished, and so must the one that is handed over.
-            overrides["vision.pixels"] = document.setdefault("vision", {})["pixels"] = "u8"
-            front = self._open_front(
-                recipe, rank=front.rank, world_size=front.world_size, overrides=overrides
-            )
+        document = self._read(recipe, overrides)
+        if not _sets(document, "vision").get("pixels"):
+            # An eighth of the bytes of f32 on every network card.
+            document["vision"] = _sets(document, "vision") | {"pixels": "u8"}
+        front = self._open_front(document, rank=rank, world_size=world_size)
         self._front = front
         self._placement = placement
         self._ended = False
@@ -114,9 +110,8 @@ class RayLoader:
             work=Work(
                 open_maker=self._open_maker,
                 document=document,
-                overrides={},
                 index_files=front.index_files(),
-                engine=frozenset(k for k, v in document.get("engine", {}).items() if v is not None),
+                own=set(_sets(document, "engine")),
             ),
             wish=wish,
             roster=roster,
@@ -269,6 +264,14 @@ class RayLoader:
             "a RayLoader belongs to the process that made it, as its workers do: make one in each "
             "rank, from the recipe, and pass state_dict() on"
         )
+
+
+def _sets(document: dict[str, Any], section: str) -> dict[str, Any]:
+    """What a recipe says in a section; `None` is the default, and no table is for others to tell."""
+    found = document.get(section)
+    if not isinstance(found, dict):
+        return {}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _check(wish: where.Wish, deadline: float, prefetch_bytes: int | None) -> None:
