@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import subprocess
+import sys
 import time
 import urllib.request
 from contextlib import closing
@@ -19,6 +21,7 @@ import ray_double
 import stoker
 import torch
 from stoker.ray import RayLoader, worker
+from stoker.ray.roster import Roster
 
 ray.cloudpickle.register_pickle_by_value(ray_double)
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -296,3 +299,45 @@ def test_a_recipe_with_problems_is_refused_before_any_worker_is_started(recipe):
     recipe["pack"]["batchsize"] = 1
     with pytest.raises(stoker.RecipeError, match="batch-size"):
         RayLoader(recipe)
+
+
+def test_ranks_of_a_run_find_each_other_and_those_of_other_runs_do_not(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    one, other = (Roster(rank, 4, {"plan": {"seed": 1}}) for rank in (0, 2))
+    stranger = Roster(1, 4, {"plan": {"seed": 2}})
+    for roster in (one, other, stranger):
+        roster.enter()
+    assert one.read() == other.read() == {0: one.node, 2: one.node}
+    assert stranger.read() == {1: one.node}
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert stranger.read() == {0: one.node, 1: one.node}, "its launcher knows"
+    other.leave()
+    stranger.leave()
+    assert one.read() == {0: one.node, 1: one.node}
+    one.leave()
+
+
+def test_ray_that_is_shut_down_under_a_loader_is_an_error_and_not_a_hang(cluster, tmp_path):
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import ray, ray_double
+ray.cloudpickle.register_pickle_by_value(ray_double)
+ray.init(address=sys.argv[3], log_to_driver=False)
+loader = ray_double.Loader({"batches": 1000, "folder": sys.argv[2]})
+print(next(loader).pid)
+ray.shutdown()
+try:
+    for _ in loader:
+        pass
+except RuntimeError as error:
+    print(error)
+assert not ray.is_initialized()
+"""
+    arguments = [str(Path(__file__).parent), str(tmp_path), cluster.address]
+    command = [sys.executable, "-c", program, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    pid, said = result.stdout.splitlines()[-2:]
+    assert "close loaders first" in said
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists())

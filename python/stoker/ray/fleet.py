@@ -38,6 +38,9 @@ SOON = 0.1
 ROSTER = 3.0
 """Seconds that the other ranks have to say where they are, before workers are placed without."""
 
+LAST = 2.0
+"""Seconds that closing waits for a call to Ray to return."""
+
 PIECE = 8 << 20
 """Bytes of an index that are sent at once."""
 
@@ -121,7 +124,8 @@ class Fleet:
     def stop(self) -> None:
         """Ends the thread and all workers."""
         self._events.put(None)
-        self._thread.join()
+        # Where the head node is away the thread may hang in Ray; workers end with this process then.
+        self._thread.join(LAST)
 
     @property
     def starting(self) -> int:
@@ -142,11 +146,14 @@ class Fleet:
             event()
         for hired in list(self._hired.values()):
             self._kill(hired)
-        self._roster.leave()
+        if ray.is_initialized():
+            self._roster.leave()
 
     def _survey(self) -> float:
         """Looks at the cluster and puts it right; gives the seconds until the next look."""
         now = time.monotonic()
+        if not ray.is_initialized():
+            return EVERY  # to ask for the nodes would start a Ray of its own
         try:
             nodes = nodes_alive()
             place = self._place._replace(hosts=self._roster.read())
