@@ -2,8 +2,8 @@
 
     python examples/ray_loader.py /tmp/colours/recipe.toml
 
-`ray.init()` joins the cluster that RAY_ADDRESS names, or starts one on this machine. In a real run a
-rank is a training process with a GPU; here it counts tokens.
+`ray.init()` joins the cluster that RAY_ADDRESS names, or starts one on this machine. In a real run
+a rank is a training process with a GPU; here it counts tokens.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ class Loader:
             `engine`.
         rank: This process in the data-parallel group, from 0. Processes that share data (tensor,
             pipeline and context parallel ranks) have the same. By default that of
-            torch.distributed if it is initialised, else the environment's RANK, else 0. With
-            tensor, pipeline or context parallelism give it: the defaults count all processes.
+            torch.distributed if it is initialised, else Ray Train's, else the environment's RANK,
+            else 0. With tensor, pipeline or context parallelism give it: the defaults count all
+            processes.
         world_size: Size of the data-parallel group; goes together with `rank`. It must divide
             `plan.lanes`.
         overrides: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.

@@ -9,9 +9,9 @@ import sys
 def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Finds rank and world size.
 
-    As given; else those of torch.distributed, if the program has initialised it; else those of Ray
-    Train, in a training function of its; else the environment's RANK and WORLD_SIZE, which launchers
-    set; else 0 of 1.
+    As given; else those of torch.distributed, if the program has initialised it; else Ray Train's,
+    in a training function; else the environment's RANK and WORLD_SIZE, which launchers set; else 0
+    of 1.
     """
     if (rank is None) != (world_size is None):
         raise TypeError("rank and world_size go together: give both or neither")

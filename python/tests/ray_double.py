@@ -43,6 +43,7 @@ class Maker:
             assert kept.read_bytes() == bytes(range(256)) * 40000, "the index came whole"
 
     def make(self, sequence: int, ahead: list[int]) -> Batch:
+        assert sequence not in ahead
         kind, times = self.recipe.get("faults", {}).get(str(sequence), (None, 0))
         if kind and happens(Path(self.recipe["folder"]), sequence, times):
             FAULTS[kind](sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -107,6 +108,14 @@ def test_states_of_both_loaders_are_interchangeable(on_ray, recipe):
 def test_a_loop_goes_on_where_the_last_one_stopped_and_an_ended_run_begins_anew(on_ray, recipe):
     loader = on_ray(recipe)
     head = [content(next(loader)), content(next(loader))]
+    child = os.fork()
+    if child == 0:
+        try:
+            next(loader)
+        except RuntimeError as error:
+            os._exit(7 if "before a fork" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, "a forked child is told so"
     straight = head + contents(loader)
     assert len(straight) == len(loader) == 24
     assert contents(loader) == straight

@@ -12,6 +12,7 @@ pytest.importorskip("ray")
 from stoker.errors import ClusterError, DatasetError
 from stoker.ray import counts, report, watch
 from stoker.ray.counts import Counts
+from stoker.ray.fleet import fits
 from stoker.ray.link import AHEAD, Link
 from stoker.ray.placement import Node, Seat, Wish
 from stoker.ray.trouble import FAILURES, LONGEST, PATIENCE, Trouble
@@ -153,6 +154,15 @@ def test_a_pull_is_overdue_where_nothing_comes_rather_than_slowly():
     link.start(500, now=2.0)
     link.done(500, "b", now=6.0)
     assert not link.overdue(1000, "b", since=1.0, deadline=5.0, now=7.1), "others come from there"
+
+
+def test_a_worker_is_replaced_where_its_share_of_the_node_has_changed_for_good():
+    seat = Seat("a", 0, 8, 1, 1)
+    for cpus, stays in ((7, False), (8, True), (11, True), (12, False)):
+        assert fits(seat, seat._replace(cpus=cpus)) == stays
+    assert fits(seat._replace(cpus=1), seat._replace(cpus=1))
+    assert not fits(seat, seat._replace(node="b"))
+    assert not fits(seat, seat._replace(number=1))
 
 
 class Clock:

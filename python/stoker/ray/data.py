@@ -29,6 +29,7 @@ class Makes:
         self._maker = Maker(recipe, overrides=overrides)
 
     def __call__(self, numbers: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+        """Gives a row for each number."""
         sequences = numbers["id"].tolist()
         for place, sequence in enumerate(sequences):
             batch = self._maker.make(sequence, sequences[place + 1 :])
@@ -52,8 +53,8 @@ def dataset(
 
     The caveats are Ray Data's. Rows come in the order of `sequence` only with
     `ray.data.DataContext.get_current().execution_options.preserve_order = True`; which rows a rank
-    gets of `streaming_split` may differ from run to run. There is no state to resume from: filter by
-    `sequence`. Tensors are copied into Arrow blocks. Bad samples are replaced, but not counted.
+    gets of `streaming_split` may differ from run to run. There is no state to resume from: filter
+    by `sequence`. Tensors are copied into Arrow blocks. Bad samples are replaced, but not counted.
 
     Args:
         recipe: As for `stoker.Loader`, with `plan.epochs`.

@@ -52,7 +52,10 @@ class Hired:
     """A worker, from the moment it is asked for."""
 
     number: int
+    share: placement.Seat
+    """The seat as placement had it."""
     seat: placement.Seat
+    """The seat as it was to be had: of fewer cores, where others have taken some."""
     address: str
     handle: Any
     since: float
@@ -124,7 +127,7 @@ class Fleet:
     def stop(self) -> None:
         """Ends the thread and all workers."""
         self._events.put(None)
-        # Where the head node is away the thread may hang in Ray; workers end with this process then.
+        # Where the head node is away the thread may hang in Ray; workers then end with the process.
         self._thread.join(LAST)
 
     @property
@@ -167,9 +170,7 @@ class Fleet:
             self.trouble.failed("", why, error, 0.0, now)
         return EVERY
 
-    def _put_right(
-        self, nodes: list[placement.Node], place: placement.Place, now: float
-    ) -> None:
+    def _put_right(self, nodes: list[placement.Node], place: placement.Place, now: float) -> None:
         self._fit(nodes, place)
         remote = self._remote(placement.elsewhere(nodes, self._wish, place))
         wanted = placement.seats(nodes, self._wish, place, remote)
@@ -178,7 +179,7 @@ class Fleet:
         for hired in list(self._hired.values()):
             if hired.seat.node not in by_id:
                 self._end(hired.number, "its node is gone")
-            elif not any(fits(hired.seat, seat, self._wish) for seat in wanted):
+            elif not any(fits(hired.share, seat) for seat in wanted):
                 self._dismiss(hired)
         taken = {(hired.seat.node, hired.seat.number) for hired in self._hired.values()}
         free = {node.id: node.free for node in nodes}
@@ -198,7 +199,7 @@ class Fleet:
     def _hire(self, seat: placement.Seat, node: placement.Node, free: int, now: float) -> int:
         """Asks for a worker; gives the CPUs that it reserves."""
         number, self._numbers = self._numbers, self._numbers + 1
-        reserved = seat.cpus
+        share, reserved = seat, seat.cpus
         if self._wish.cpus_per_worker is None:
             if free >= 1:
                 # Others may have taken a part of the share; what is left is better than to wait.
@@ -219,7 +220,7 @@ class Fleet:
             )
             .remote(self._work.open_maker)
         )
-        hired = Hired(number, seat, node.address, handle, now)
+        hired = Hired(number, share, seat, node.address, handle, now)
         self._hired[number] = hired
         files = [(str(path), path.stat().st_size) for path in self._work.index_files]
         self._then(hired, handle.lacks.remote(files), self._send)
@@ -307,14 +308,17 @@ class Fleet:
 
 
 def slots(seat: placement.Seat) -> int:
-    """Batches that a worker makes at once: while one is being ended, others use the cores."""
-    return min(SLOTS, 2 + seat.cpus // 4)
+    """Batches that a worker makes at once: one is copied, one is ended, others use the cores."""
+    return min(SLOTS, 3 + seat.cpus // 4)
 
 
-def fits(has: placement.Seat, wanted: placement.Seat, wish: placement.Wish) -> bool:
-    """Whether a worker may stay where it is: it has not more of the node than is its share now."""
+def fits(has: placement.Seat, wanted: placement.Seat) -> bool:
+    """Whether a worker may stay as it is: its share has not shrunk, and not grown by much.
+
+    Shares change when ranks become known or nodes come and go.
+    """
     same = (has.node, has.number) == (wanted.node, wanted.number)
-    return same and (wish.cpus_per_worker is not None or has.cpus <= wanted.cpus)
+    return same and has.cpus <= wanted.cpus < max(1.5 * has.cpus, has.cpus + 1)
 
 
 def nodes_alive() -> list[placement.Node]:
@@ -346,6 +350,7 @@ def _free_cpus() -> dict[str, int]:
         from ray._private import state
 
         found = state.available_resources_per_node()
-    except (ImportError, AttributeError):
+    except Exception:
+        log.debug("free CPUs are not known", exc_info=True)
         return {}
     return {node: int(resources.get("CPU", 0)) for node, resources in found.items()}

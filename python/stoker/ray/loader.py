@@ -1,7 +1,7 @@
 """The front door: a `stoker.Loader` whose batches are made by data workers on Ray.
 
-Each rank owns its workers: it makes every call, so it owns what they return, and all of it ends with
-the rank. Nobody coordinates the ranks; any worker can make any batch, so none is ever lost.
+Each rank owns its workers: it makes every call, so it owns what they return, and all of it ends
+with the rank. Nobody coordinates the ranks; any worker can make any batch, so none is ever lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from stoker import Batch, Report
-    from stoker.ray.calls import Call, OpenBatch
+    from stoker.ray.calls import Call
 
 PATIENCE = 0.1
 """Seconds that are waited at once; between them Python hears Ctrl-C."""
@@ -63,7 +63,7 @@ class RayLoader:
             `spread`: on this rank's node and its share of the nodes without ranks. `packed`: those
             of all ranks on the largest node.
         workers: How many, at most with `auto`; by default one on each node used.
-        cpus_per_worker: Cores that each reserves and uses; by default this rank's share of its node.
+        cpus_per_worker: Cores that each reserves and uses; by default the rank's share of the node.
         node_labels: Labels that a node must have, as in Ray's label selectors, such as
             `{"role": "data"}` or `{"role": "!trainer"}`.
         deadline: Seconds without an answer after which a worker's batches are made by others, at
@@ -98,9 +98,10 @@ class RayLoader:
         wish = where.Wish(placement, workers, cpus_per_worker, node_labels)
         _check(wish, deadline, prefetch_bytes)
         document = self._read(recipe, overrides)
-        if not _sets(document, "vision").get("pixels"):
+        vision = document.get("vision") or {}
+        if isinstance(vision, dict) and vision.get("pixels") is None:
             # An eighth of the bytes of f32 on every network card.
-            document["vision"] = _sets(document, "vision") | {"pixels": "u8"}
+            document["vision"] = vision | {"pixels": "u8"}
         front = self._open_front(document, rank=rank, world_size=world_size)
         self._front = front
         self._placement = placement
@@ -138,13 +139,13 @@ class RayLoader:
             ClusterError: There is no worker, or none that survives this batch.
             FetchError, SampleError, DatasetError, BudgetError, StoppedError: As `stoker.Loader`.
         """
-        self._front.sequence_at(0)  # in a forked child, that says so
+        self._front.sequence_at(0)  # in a forked child that says so; locks would not
         begun = time.monotonic()
         counts = self._dispatcher.counts
         counts.waiting_since = begun
         try:
             with self._dispatcher.changed:
-                head, call = self._wait(begun)
+                call = self._wait()
                 blocked = time.monotonic() - begun
                 batch = self._front.hand_over(self._dispatcher.values[call.number], blocked)
                 self._dispatcher.schedule.handed_over()
@@ -157,8 +158,8 @@ class RayLoader:
         self._dispatcher.poke()
         return batch
 
-    def _wait(self, begun: float) -> tuple[OpenBatch, Call]:
-        """Waits until the next batch is here."""
+    def _wait(self) -> Call:
+        """Waits until the next batch is here; gives the call that it came by."""
         dispatcher = self._dispatcher
         schedule = dispatcher.schedule
         self._begin()
@@ -174,7 +175,7 @@ class RayLoader:
             if head.error is not None:
                 raise head.error
             if head.ready is not None:
-                return head, head.ready
+                return head.ready
             trouble = self._fleet.trouble.error(time.monotonic())
             if trouble is not None:
                 raise trouble
@@ -234,6 +235,7 @@ class RayLoader:
             CursorError: The state was taken with another recipe or other data, or is damaged.
             StoppedError: The loader was closed.
         """
+        self._front.sequence_at(0)
         if not self._end.alive:
             raise StoppedError("the loader is closed")
         with self._dispatcher.changed:
@@ -267,7 +269,7 @@ class RayLoader:
 
 
 def _sets(document: dict[str, Any], section: str) -> dict[str, Any]:
-    """What a recipe says in a section; `None` is the default, and no table is for others to tell."""
+    """What a recipe sets in a section: `None` is the default. What is no section is told later."""
     found = document.get(section)
     if not isinstance(found, dict):
         return {}

@@ -129,7 +129,7 @@ def elsewhere(nodes: list[Node], wish: Wish, place: Place) -> int:
 
 
 def matches(labels: dict[str, str], wanted: dict[str, str] | None) -> bool:
-    """Whether a node's labels are as wanted, in Ray's language: `a`, `!a`, `in(a,b)`, `!in(a,b)`."""
+    """Whether labels are as wanted, in Ray's language: `a`, `!a`, `in(a,b)`, `!in(a,b)`."""
     for key, condition in (wanted or {}).items():
         negated, listed, one = re.fullmatch(r"(!?)(?:in\((.*)\)|(.*))", condition).groups()
         values = [one] if listed is None else [value.strip() for value in listed.split(",")]
@@ -189,7 +189,9 @@ def _seated(shares: list[_Share], wish: Wish) -> list[Seat]:
     if wish.workers is not None and shares:
         if wish.placement == "auto":
             ends = [sum(counts[:place]) for place in range(len(counts))]
-            counts = [max(0, min(n, wish.workers - end)) for n, end in zip(counts, ends, strict=True)]
+            counts = [
+                max(0, min(n, wish.workers - end)) for n, end in zip(counts, ends, strict=True)
+            ]
         else:
             rounds, rest = divmod(wish.workers, len(shares))
             counts = [rounds + (place < rest) for place in range(len(shares))]
