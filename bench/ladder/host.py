@@ -1,0 +1,63 @@
+"""The process of one rung, or of the rungs that share a Ray."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from stoker import StokerError
+from stoker.demo.store import DemoError
+
+from bench.ladder import measure
+from bench.ladder.processes import adopt_orphans, die_with_parent
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from multiprocessing.connection import Connection
+
+    from bench.ladder.job import Job
+    from bench.ladder.ways import Way
+
+
+def host(
+    messages: Connection, ways: list[Way], job: Job, step: float | None, at_most_seconds: float
+) -> None:
+    """Climbs some rungs and says what was found, as tuples of a kind, a rung's number and more."""
+    die_with_parent()
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
+    numbers = ", ".join(way.number for way in ways)
+    try:
+        with place(ways[0], job) as counters:
+            for way in ways:
+                messages.send(("begins", way.number, way.name))
+                try:
+                    found = measure.climb(way, job, step, at_most_seconds)
+                except Exception as error:
+                    messages.send(("failed", way.number, words(error)))
+                else:
+                    messages.send(("found", way.number, found))
+        if counters:
+            messages.send(("ray", numbers, counters))
+    except Exception as error:
+        messages.send(("failed", numbers, words(error)))
+    messages.send(("ends", numbers, None))
+
+
+def place(way: Way, job: Job) -> AbstractContextManager[dict[str, float]]:
+    """What has to run around a rung."""
+    if not way.on_ray:
+        return nullcontext({})
+    from bench.ladder.local_ray import local_ray
+
+    return local_ray(job)
+
+
+def words(error: Any) -> str:
+    """An error in a line; one that nobody expected tells all it knows on stderr."""
+    if isinstance(error, DemoError | StokerError | ImportError | OSError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,84 @@
+"""`ladder.html`: one page that explains itself, in the demo's clothes, with nothing loaded."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from stoker.demo import page as demo
+from stoker.demo.results import described, machine, percent
+
+from bench.ladder.results import HEAD, cells, claims, climbed, notes
+
+if TYPE_CHECKING:
+    from stoker.demo.store import Store
+
+    from bench.ladder.climb import Outcome
+    from bench.ladder.measure import Found
+    from bench.ladder.ways import Way
+
+
+def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
+    """The whole page."""
+    rungs = climbed(outcome)
+    (_, first), (_, last) = rungs[0], rungs[-1]
+    window = min(found.rung.steady_seconds for _, found in rungs)
+    template = Template(files("bench.ladder").joinpath("page.html").read_text())
+    return template.substitute(
+        style=demo.style(),
+        headline=f"From {percent(first.rung.wait_ratio)} waiting to "
+        f"{percent(last.rung.wait_ratio)}, rung by rung",
+        lead=lead(outcome),
+        window=f"{window:.1f} s",
+        count=COUNTS.get(len(rungs), str(len(rungs))),
+        strips="\n".join(strip(way, found, window) for way, found in rungs),
+        head="".join(f"<th>{name}</th>" for name in HEAD),
+        rows="\n".join(row(way, found, outcome) for way, found in rungs),
+        notes="\n".join(f"<p>{escape(note)}</p>" for note in notes(outcome)),
+        claims="\n".join(map(demo.claimed, claims(outcome))),
+        step=demo.seconds(first.rung.step_seconds),
+        profile=demo.profile(settings["profile"]),
+        data=demo.data(store),
+        machine=escape(described(machine())),
+        settings=escape(", ".join(f"{name} {value}" for name, value in settings.items())),
+    )
+
+
+COUNTS = {8: "eight", 9: "nine"}
+
+
+def lead(outcome: Outcome) -> str:
+    """The story in three sentences."""
+    found = {way.number: found.rung for way, found in climbed(outcome)}
+    words = (
+        "A trainer that is fed by a plain Python loader from S3 waits "
+        f"{percent(found['0'].wait_ratio)} of the time. "
+    )
+    if "3" in found:
+        words += (
+            "Concurrency, prefetching and zero-copy through Ray's object store bring that to "
+            f"{percent(found['3'].wait_ratio)}. "
+        )
+    if "4" in found:
+        words += f"stoker brings it to {percent(found['4'].wait_ratio)}, "
+        words += "on the same cores, with the same batches."
+    return words
+
+
+def strip(way: Way, found: Found, window: float) -> str:
+    """A rung of the picture: when the device worked, and why it did not."""
+    picture, images = demo.worked(found.rung, window)
+    return (
+        f'<div class="strip"><div><b><i>{way.number}</i>{escape(way.name)}</b>'
+        f"<em>waits {percent(found.rung.wait_ratio)}<span> · {images} images</span></em></div>"
+        f"{picture}<p>{demo.sentence(way.means)}</p>"
+        f"<p><strong>It waits for</strong> {escape(way.cause)}.</p></div>"
+    )
+
+
+def row(way: Way, found: Found, outcome: Outcome) -> str:
+    """A line of the table."""
+    name, *numbers = map(escape, cells(way, found, outcome))
+    return f"<tr><th>{name}</th>{''.join(f'<td>{number}</td>' for number in numbers)}</tr>"
