@@ -74,11 +74,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def settle() -> None:
-    """Gives all rungs the same two cores, and compiled imports."""
+    """Gives all rungs the same two cores, compiled imports, and a process to fork from.
+
+    One without threads: NumPy's BLAS would start some, the tokenizers warn of theirs.
+    """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # they are forked
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """All rungs, in processes of their own, so that none inherits threads, memory or children.
 
-They are forked from one process that has done the imports and nothing else. Rungs of the same place
+They are forked from this one, which has done the imports and nothing else. Rungs of the same place
 share a process and a Ray. Whatever a rung started is gone before the next one begins.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from bench.ladder.job import Job
     from bench.ladder.measure import Found
 
-IMPORTS = ["bench.ladder.host", "bench.ladder.processor", "bench.ladder.client", "boto3"]
+IMPORTS = "bench.ladder.processor", "bench.ladder.client", "boto3"
+"""What all Python rungs need, so that they need not each take seconds for it."""
 START_SECONDS = 120.0
 """How long a rung may be silent beside its measurement: Ray's start and imports, at their worst."""
 END_SECONDS = 15.0
@@ -35,6 +37,7 @@ END_SECONDS = 15.0
 class Outcome:
     """All that was measured."""
 
+    cores: int
     found: dict[str, Found] = field(default_factory=dict)
     """By the rung's number."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -59,9 +62,10 @@ def climb(job: Job, at_most_seconds: float, tell: Callable[[str], None]) -> Outc
     Raises:
         DemoError: Rung 0 failed, with which all others are compared.
     """
-    outcome = Outcome()
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(IMPORTS)
+    outcome = Outcome(job.cores)
+    for module in IMPORTS:
+        import_module(module)
+    processes = multiprocessing.get_context("fork")
     for _, group in groupby(WAYS, key=lambda way: way.place or way.number):
         ways = list(group)
         messages, theirs = processes.Pipe(duplex=False)

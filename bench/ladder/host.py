@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 import traceback
 from contextlib import nullcontext
@@ -27,6 +28,7 @@ def host(
     """Climbs some rungs and says what was found, as tuples of a kind, a rung's number and more."""
     die_with_parent()
     adopt_orphans()
+    multiprocessing.set_start_method("fork", force=True)  # so that workers share the imports
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
     numbers = ", ".join(way.number for way in ways)
     try:

@@ -60,6 +60,7 @@ def local_ray(job: Job) -> Iterator[dict[str, float]]:
     began = time.perf_counter()
     ray.init(
         address="local",
+        namespace="ladder",
         num_cpus=job.cores,
         object_store_memory=STORE_BYTES,
         include_dashboard=False,

@@ -34,7 +34,7 @@ def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
         window=f"{window:.1f} s",
         count=COUNTS.get(len(rungs), str(len(rungs))),
         strips="\n".join(strip(way, found, window) for way, found in rungs),
-        head="".join(f"<th>{name}</th>" for name in HEAD),
+        head="".join(f"<th{wide(name)}>{name}</th>" for name in HEAD),
         rows="\n".join(row(way, found, outcome) for way, found in rungs),
         notes="\n".join(f"<p>{escape(note)}</p>" for note in notes(outcome)),
         claims="\n".join(map(demo.claimed, claims(outcome))),
@@ -81,4 +81,14 @@ def strip(way: Way, found: Found, window: float) -> str:
 def row(way: Way, found: Found, outcome: Outcome) -> str:
     """A line of the table."""
     name, *numbers = map(escape, cells(way, found, outcome))
-    return f"<tr><th>{name}</th>{''.join(f'<td>{number}</td>' for number in numbers)}</tr>"
+    columns = zip(HEAD[1:], numbers, strict=True)
+    return (
+        f"<tr><th>{name}</th>"
+        f"{''.join(f'<td{wide(head)}>{number}</td>' for head, number in columns)}</tr>"
+    )
+
+
+def wide(head: str) -> str:
+    """Marks a column that a telephone does not show."""
+    shown = {"rung", "of rung 0", "waits", "device busy"}
+    return "" if head in shown else ' class="wide"'

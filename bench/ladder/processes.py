@@ -20,9 +20,9 @@ def die_with_parent(*_: object) -> None:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
+def adopt_orphans(adopt: bool = True) -> None:
     """Becomes the parent of descendants whose own has died, so that `family` still has them."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def family(root: int) -> list[int]:

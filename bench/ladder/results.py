@@ -23,10 +23,11 @@ HEAD = (
     "rung",
     "images/s",
     "of rung 0",
-    "trainer waits",
+    "waits",
     "device busy",
-    "CPU per image",
-    "copied per image",
+    "cores busy",
+    "CPU/image",
+    "copied/image",
     "first batch",
 )
 MARKERS = "<!-- ladder: figures -->", "<!-- ladder: end of figures -->"
@@ -40,6 +41,12 @@ def climbed(outcome: Outcome) -> list[tuple[Way, Found]]:
 def speed_up(outcome: Outcome, found: Found) -> float:
     """How many times as many images as rung 0."""
     return found.rung.images_per_second / outcome.found["0"].rung.images_per_second
+
+
+def cores_busy(outcome: Outcome, found: Found) -> float:
+    """Share of the cores' time that the rung and its store used."""
+    used = found.cpu_seconds_per_image + found.store_cpu_seconds_per_image
+    return used * found.rung.images_per_second / outcome.cores
 
 
 def copied(way: Way, found: Found) -> float:
@@ -60,6 +67,7 @@ def document(outcome: Outcome, store: Store, settings: dict[str, Any]) -> dict[s
                 "speed_up": speed_up(outcome, found),
                 "cpu_seconds_per_image": found.cpu_seconds_per_image,
                 "store_cpu_seconds_per_image": found.store_cpu_seconds_per_image,
+                "cores_busy": cores_busy(outcome, found),
                 "copies": way.copies,
                 "copied_bytes_per_image": copied(way, found),
                 "same_work": found.same,
@@ -111,6 +119,7 @@ def cells(way: Way, found: Found, outcome: Outcome) -> tuple[str, ...]:
         f"{speed_up(outcome, found):.1f}x",
         percent(rung.wait_ratio),
         percent(rung.device_busy),
+        percent(cores_busy(outcome, found)),
         f"{found.cpu_seconds_per_image * 1000:.1f} ms",
         f"{copied(way, found) / 1e6:.0f} MB",
         first_batch(way, found),
@@ -139,7 +148,8 @@ def notes(outcome: Outcome) -> list[str]:
     levels = max(f.same["pixel_levels_most"] for f in found)
     words = [
         f"The trainer's step is {outcome.step_seconds * 1000:.0f} ms. Rates and ratios are of all "
-        "steps after the first.",
+        "steps after the first. Where waiting and busy do not add up to all, the rest is the "
+        "trainer's process giving back the memory of a batch.",
         f"Same work: {names} of the first {outcome.found['0'].same['batches']} batches are equal "
         f"in all rungs; pixels differ by {levels:.2f} of 255 levels at most.",
     ]

@@ -40,18 +40,19 @@ WAYS = (
         "threads",
         "threads",
         "a thread for each sample of the batch, in the trainer's process",
-        "the slowest request of each batch, then the GIL: decoding and resizing leave it, signing, "
-        "parsing, the template and the glue hold it; nothing is made while the trainer trains",
+        "the slowest request of each batch, then the cores: decoding and resizing run at the same "
+        "time, signing, parsing, template and glue take turns, as they hold the GIL; nothing is "
+        "made while the trainer trains",
         copies=1,  # into the batch
     ),
     Way(
         "1b",
         "DataLoader workers",
         "processes",
-        "torch's DataLoader: a process for each core makes whole batches, two ahead, one image "
-        "after the other",
-        "latency again: two requests on their way for two cores, since each worker waits for the "
-        "store as rung 0 does; batches come through shared memory that is new each time",
+        "a process for each core, as torch's DataLoader has them, makes whole batches, two ahead, "
+        "one image after the other",
+        "latency again: each worker waits for the store as rung 0 does, so a core idles as often; "
+        "batches come through shared memory that is new each time",
         copies=2,  # into the batch, to shared memory
     ),
     Way(
@@ -59,8 +60,9 @@ WAYS = (
         "asyncio and a process pool",
         "process_pool",
         "asyncio brings all images of the batch at once, a process for each core prepares them",
-        "each image is pickled to a process and its tensors come back through new shared memory, "
-        "to be put together by the trainer's process; nothing is made while the trainer trains",
+        "the slowest request of each batch, then the hand-over: bytes are pickled to a process, "
+        "tensors come back through new shared memory, and the trainer's process puts them "
+        "together; nothing is made while the trainer trains",
         copies=2,  # to shared memory, into the batch
     ),
     Way(
@@ -69,8 +71,8 @@ WAYS = (
         "ray_actors",
         "an actor for each core brings all images of a batch at once and makes all of it, when the "
         "trainer has none left",
-        "Ray pickles torch tensors: three copies on the actor's side, two on the trainer's; "
-        "nothing is made while the trainer trains",
+        "the pickling: Ray copies torch tensors three times on the actor's side and twice on the "
+        "trainer's; nothing is made while the trainer trains",
         copies=6,  # into the batch, to a file object, to the pickle, to the store, out, to a tensor
         place="ray",
         on_ray=True,
@@ -92,8 +94,8 @@ WAYS = (
         "ray_zero_copy",
         "the batches are NumPy arrays, which Ray writes to shared memory once and the trainer "
         "reads in place",
-        "the work itself: both cores are busy, each operation on pixels goes over all of them in "
-        "new memory, and each request costs Python as much as a decode",
+        "the work itself, which fills the cores: each of the processor's operations goes over all "
+        "pixels again, in memory that is new each time, and so does putting a batch together",
         copies=2,  # into the batch, to the store
         place="ray",
         on_ray=True,
