@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
     """The whole page."""
     rungs = climbed(outcome)
-    (_, first), (_, last) = rungs[0], rungs[-1]
+    first = outcome.found["0"].rung
+    least = min(found.rung.wait_ratio for _, found in rungs)
     window = min(found.rung.steady_seconds for _, found in rungs)
     template = Template(files("bench.ladder").joinpath("page.html").read_text())
     return template.substitute(
         style=demo.style(),
-        headline=f"From {percent(first.rung.wait_ratio)} waiting to "
-        f"{percent(last.rung.wait_ratio)}, rung by rung",
+        headline=f"From {percent(first.wait_ratio)} waiting to {percent(least)}, rung by rung",
         lead=lead(outcome),
         window=f"{window:.1f} s",
         count=COUNTS.get(len(rungs), str(len(rungs))),
@@ -38,7 +38,7 @@ def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
         rows="\n".join(row(way, found, outcome) for way, found in rungs),
         notes="\n".join(f"<p>{escape(note)}</p>" for note in notes(outcome)),
         claims="\n".join(map(demo.claimed, claims(outcome))),
-        step=demo.seconds(first.rung.step_seconds),
+        step=demo.seconds(first.step_seconds),
         profile=demo.profile(settings["profile"]),
         data=demo.data(store),
         machine=escape(described(machine())),
@@ -50,21 +50,16 @@ COUNTS = {8: "eight", 9: "nine"}
 
 
 def lead(outcome: Outcome) -> str:
-    """The story in three sentences."""
-    found = {way.number: found.rung for way, found in climbed(outcome)}
-    words = (
-        "A trainer that is fed by a plain Python loader from S3 waits "
-        f"{percent(found['0'].wait_ratio)} of the time. "
-    )
-    if "3" in found:
-        words += (
-            "Concurrency, prefetching and zero-copy through Ray's object store bring that to "
-            f"{percent(found['3'].wait_ratio)}. "
-        )
-    if "4" in found:
-        words += f"stoker brings it to {percent(found['4'].wait_ratio)}, "
-        words += "on the same cores, with the same batches."
-    return words
+    """The story, as far as it was measured."""
+    waits = {way.number: percent(found.rung.wait_ratio) for way, found in climbed(outcome)}
+    words = {
+        "0": "A trainer that is fed by a plain Python loader from S3 waits {} of the time.",
+        "3": "Concurrency, prefetching and zero-copy through Ray's object store bring that to {}.",
+        "4": "stoker brings it to {}, on the same cores, with the same batches;",
+        "5": "spread by Ray, to {}.",
+    }
+    told = " ".join(said.format(waits[n]) for n, said in words.items() if n in waits)
+    return told.rstrip(";.") + "."
 
 
 def strip(way: Way, found: Found, window: float) -> str:

@@ -180,5 +180,5 @@ def figures(outcome: Outcome, settings: dict[str, Any]) -> str:
         rows.append(tuple(cell.replace("*", "\\*") for cell in cells(way, found, outcome)))
     lines = [f"| {' | '.join(row)} |" for row in rows]
     asked = ", ".join(f"{name} {value}" for name, value in settings.items())
-    words = ["", *notes(outcome), "", f"{described(machine())}; {asked}."]
-    return "\n".join(lines + [word.replace("*", "\\*") for word in words])
+    words = [*notes(outcome), f"{described(machine())}; {asked}."]
+    return "\n\n".join(["\n".join(lines), *(word.replace("*", "\\*") for word in words)])
