@@ -12,6 +12,7 @@ from stoker import StokerError
 from stoker.demo.store import DemoError
 
 from bench.ladder import measure
+from bench.ladder.local_ray import local_ray
 from bench.ladder.processes import adopt_orphans, die_with_parent
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ def host(
     multiprocessing.set_start_method("fork", force=True)  # so that workers share the imports
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and ends us
     numbers = ", ".join(way.number for way in ways)
+    counters: dict[str, float] = {}
     try:
-        with place(ways[0], job) as counters:
+        with place(ways[0], job, counters):
             for way in ways:
                 messages.send(("begins", way.number, way.name))
                 try:
@@ -41,20 +43,16 @@ def host(
                     messages.send(("failed", way.number, words(error)))
                 else:
                     messages.send(("found", way.number, found))
-        if counters:
-            messages.send(("ray", numbers, counters))
     except Exception as error:
         messages.send(("failed", numbers, words(error)))
+    if counters:
+        messages.send(("ray", numbers, counters))
     messages.send(("ends", numbers, None))
 
 
-def place(way: Way, job: Job) -> AbstractContextManager[dict[str, float]]:
+def place(way: Way, job: Job, counters: dict[str, float]) -> AbstractContextManager[None]:
     """What has to run around a rung."""
-    if not way.on_ray:
-        return nullcontext({})
-    from bench.ladder.local_ray import local_ray
-
-    return local_ray(job)
+    return local_ray(job, counters) if way.on_ray else nullcontext()
 
 
 def words(error: Any) -> str:

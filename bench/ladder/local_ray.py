@@ -35,8 +35,12 @@ COUNTERS = {
 
 
 @contextmanager
-def local_ray(job: Job) -> Iterator[dict[str, float]]:
-    """Ray for the block; what it yields has the counters and the start's seconds after it.
+def local_ray(job: Job, counters: dict[str, float]) -> Iterator[None]:
+    """Ray for the block.
+
+    Args:
+        job: Which cores there are.
+        counters: Gets `start_seconds` and, at the end of the block, `COUNTERS`.
 
     Raises:
         DemoError: There is too little shared memory, or a counter is not zero.
@@ -56,7 +60,6 @@ def local_ray(job: Job) -> Iterator[dict[str, float]]:
     os.environ.pop("RAY_ENABLE_ZERO_COPY_TORCH_TENSORS", None)
     import ray
 
-    found: dict[str, float] = {}
     began = time.perf_counter()
     ray.init(
         address="local",
@@ -70,21 +73,27 @@ def local_ray(job: Job) -> Iterator[dict[str, float]]:
         _temp_dir=str(job.scratch / "ray"),
         _system_config={"metrics_report_interval_ms": int(REPORT_SECONDS * 1000)},
     )
-    found["start_seconds"] = time.perf_counter() - began
+    counters["start_seconds"] = time.perf_counter() - began
     try:
-        yield found
+        yield
         time.sleep(2 * REPORT_SECONDS)
-        found |= counters(ray.nodes()[0])
+        counters |= counted(ray.nodes()[0])
     finally:
         ray.shutdown()
-    if wrong := {name: found[name] for name in COUNTERS if found[name]}:
+    check(counters)
+
+
+def check(counters: dict[str, float]) -> None:
+    """Refuses a run in which Ray moved more than it had to."""
+    if wrong := {name: counters[name] for name in COUNTERS if counters[name]}:
         raise DemoError(
-            "Ray moved more than it had to, so its rungs measure something else: "
+            "Ray moved more than it had to, so its rungs measured that: "
             + ", ".join(f"{name} {value:g}" for name, value in wrong.items())
+            + "; close what else uses this machine's memory, and try again"
         )
 
 
-def counters(node: dict) -> dict[str, float]:
+def counted(node: dict) -> dict[str, float]:
     """What a node counted since it began."""
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

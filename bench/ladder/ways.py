@@ -48,7 +48,7 @@ WAYS = (
     Way(
         "1b",
         "DataLoader workers",
-        "processes",
+        "data_loader",
         "a process for each core, as torch's DataLoader has them, makes whole batches, two ahead, "
         "one image after the other",
         "latency again: each worker waits for the store as rung 0 does, so a core idles as often; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -89,13 +88,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict:
     }
 
 
-# What is built without a part has no such rung.
-RUNGS = [n for n in NUMBERS if n != "5" or importlib.util.find_spec("stoker.ray") is not None]
-
-
 def test_all_rungs_give_the_batches_of_rung_0(small: dict):
     found = {rung["rung"]: rung for rung in small["document"]["rungs"]}
-    assert list(found) == RUNGS, small["said"]
+    assert list(found) == NUMBERS, small["said"]
     for rung in found.values():
         assert set(rung["same_work"]["equal"]) == {*TENSORS, "labels"}, rung["name"]
         assert rung["same_work"]["batches"] == 2
@@ -104,7 +99,7 @@ def test_all_rungs_give_the_batches_of_rung_0(small: dict):
 
 def test_the_rungs_without_pickling_are_read_where_others_wrote_them(small: dict):
     shared = {r["rung"] for r in small["document"]["rungs"] if r["same_work"]["in_shared_memory"]}
-    assert shared == {"1b", "3", "5"} & set(RUNGS)
+    assert shared == {"1b", "3", "5"}
 
 
 def test_the_document_has_what_the_demo_has_and_the_ratios(small: dict):
@@ -121,11 +116,10 @@ def test_the_document_has_what_the_demo_has_and_the_ratios(small: dict):
 
 
 def test_rays_own_counters_are_read_and_are_zero(small: dict):
-    for counts in small["document"]["ray"].values():
-        assert {name: counts[name] for name in local_ray.COUNTERS} == dict.fromkeys(
-            local_ray.COUNTERS, 0
-        )
-    assert "1d, 2, 3" in small["document"]["ray"]
+    zero = dict.fromkeys(local_ray.COUNTERS, 0)
+    ray = small["document"]["ray"]
+    assert list(ray) == ["1d, 2, 3", "5"]
+    assert all(zero.items() <= counts.items() for counts in ray.values())
 
 
 def test_a_run_leaves_no_process(small: dict):
@@ -136,7 +130,7 @@ def test_the_run_writes_its_table_between_the_markers_of_a_page(small: dict):
     before, _, rest = small["figures"].partition(results.MARKERS[0])
     table, _, after = rest.partition(results.MARKERS[1])
     assert (before, after) == ("Before.\n\n", "\n\nAfter.\n")
-    assert all(f"| {n}: " in table for n in RUNGS)
+    assert all(f"| {n}: " in table for n in NUMBERS)
     assert small["html"].startswith("<!doctype html>")
 
 
@@ -228,8 +222,16 @@ def test_batches_that_differ_from_those_of_rung_0_are_refused(job: Job):
 
 def test_too_little_shared_memory_for_ray_is_refused(monkeypatch: pytest.MonkeyPatch, job: Job):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
-    with pytest.raises(DemoError, match=r"64 MiB are free.*--shm-size"), local_ray.local_ray(job):
+    small = pytest.raises(DemoError, match=r"64 MiB are free.*--shm-size")
+    with small, local_ray.local_ray(job, {}):
         pass
+
+
+def test_a_run_in_which_ray_spilled_is_refused():
+    counters = dict.fromkeys(local_ray.COUNTERS, 0.0) | {"start_seconds": 3.0}
+    local_ray.check(counters)
+    with pytest.raises(DemoError, match="spills 2, pull_retries 1; close"):
+        local_ray.check(counters | {"spills": 2.0, "pull_retries": 1.0})
 
 
 def test_a_counter_that_ray_no_longer_has_is_not_taken_for_zero():
@@ -240,7 +242,8 @@ def test_a_counter_that_ray_no_longer_has_is_not_taken_for_zero():
         local_ray.total(lines, "ray_y_total", "")
 
 
-def test_without_a_model_folder_the_ladder_says_what_to_do(tmp_path: Path, capsys):
+def test_without_a_model_folder_the_ladder_says_what_to_do(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
     cores = os.sched_getaffinity(0)
     try:
         assert ladder.main(["--model", str(tmp_path), "--out", str(tmp_path)]) == 1
