@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 def host(
     messages: Connection, ways: list[Way], job: Job, step: float | None, at_most_seconds: float
 ) -> None:
-    """Climbs some rungs and says what was found, as tuples of a kind, a rung's number and more."""
+    """Climbs some rungs and says how it goes.
+
+    Args:
+        messages: Gets tuples of a kind, the number of one rung or of all, and what it is: `begins`
+            and `ends`, or the field of an `Outcome` that it belongs to.
+        ways: The rungs.
+        job: What each has to do.
+        step: The trainer's step in seconds; None for rung 0, which sets it.
+        at_most_seconds: How long each may be measured.
+    """
     die_with_parent()
     adopt_orphans()
     multiprocessing.set_start_method("fork", force=True)  # so that workers share the imports

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.demo import measure
 from stoker.demo.rungs import WAIT_OF_PYTHON
+from stoker.demo.store import DemoError
 
 from bench.ladder.processes import cpu_seconds, family
 from bench.ladder.same import compare
@@ -82,7 +83,7 @@ def climb(way: Way, job: Job, step: float | None, at_most_seconds: float) -> Fou
         at_most_seconds: After this time no further step is begun.
 
     Raises:
-        DemoError: Its batches are not those of rung 0.
+        DemoError: Its batches are not those of rung 0, or it was too slow to be measured.
     """
     module = import_module(f"bench.ladder.rungs.{way.module}")
     began = time.perf_counter()
@@ -97,6 +98,11 @@ def climb(way: Way, job: Job, step: float | None, at_most_seconds: float) -> Fou
         began, batches = time.perf_counter(), loader.batches(job.batches)
         rung = measure.run(way.name, batches, trainer, began=began, at_most_seconds=at_most_seconds)
         images = sum(rung.images[1:])
+        if not images:
+            raise DemoError(
+                f"it gave no image after its first batch in {at_most_seconds:.0f} s, so nothing was "
+                "measured: run the ladder on a quieter machine"
+            )
         used, store_used = trainer.used()
         return Found(
             rung,

@@ -21,7 +21,7 @@ from stoker.demo.measure import Rung
 from stoker.demo.store import DemoError, Store
 
 from bench import ladder
-from bench.ladder import local_ray, page, results, same
+from bench.ladder import local_ray, measure, page, results, same
 from bench.ladder.climb import Outcome
 from bench.ladder.job import Job
 from bench.ladder.measure import Found
@@ -79,8 +79,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict:
             command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=500
         )
         left = not gone()
+    assert done.returncode == 0, done.stdout + done.stderr
     return {
-        "said": done.stdout + done.stderr,
         "left": left,
         "document": json.loads((out / "ladder.json").read_text()),
         "html": (out / "ladder.html").read_text(),
@@ -90,7 +90,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
 def test_all_rungs_give_the_batches_of_rung_0(small: dict):
     found = {rung["rung"]: rung for rung in small["document"]["rungs"]}
-    assert list(found) == NUMBERS, small["said"]
+    assert list(found) == NUMBERS
     for rung in found.values():
         assert set(rung["same_work"]["equal"]) == {*TENSORS, "labels"}, rung["name"]
         assert rung["same_work"]["batches"] == 2
@@ -311,3 +311,22 @@ def test_a_rung_that_hangs_dies_or_leaves_processes_is_named_and_ended():
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
         assert gone()
+
+
+class OneBatch:
+    """A loader that needs its time for a single batch."""
+
+    def __init__(self, job: Job) -> None:
+        pass
+
+    def batches(self, count: int) -> Iterator[dict[str, torch.Tensor]]:
+        yield {"image_grid_thw": torch.ones(1, 3)}
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_rung_too_slow_to_be_measured_is_said_to_be(monkeypatch: pytest.MonkeyPatch, job: Job):
+    monkeypatch.setattr(measure, "import_module", lambda _: SimpleNamespace(Loader=OneBatch))
+    with pytest.raises(DemoError, match="no image after its first batch in 25 s.* quieter"):
+        measure.climb(WAYS[0], job, 0.0, 25.0)
