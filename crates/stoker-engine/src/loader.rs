@@ -19,7 +19,7 @@ use crate::sample::Rank;
 use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease};
-pub use look::{IndexSummary, Peek, index, peek};
+pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
 
 use tally::Tally;
 
@@ -119,8 +119,7 @@ impl Loader {
         seat.asking_since = None;
         // What is refused here was not delivered, so the state remains that of the batch before.
         let recipe = &self.rooms.recipe;
-        seat.tally =
-            seat.tally.with(&batch, recipe.engine.bad_sample_limit, &recipe.dataset.source)?;
+        seat.tally = seat.tally.with(&batch, recipe.engine.bad_sample_limit, &recipe.sources())?;
         seat.steps += 1;
         self.count(&batch);
         batch.cursor = Some(self.cursor(seat));

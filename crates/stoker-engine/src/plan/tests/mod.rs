@@ -1,11 +1,23 @@
+//! The promises of the order. `mixtures` and `blocks` have theirs in files of their own.
+
+mod blocks;
+mod mixtures;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::recipe::Share;
+
+/// A dataset in one shard.
+fn source(rows: u64, share: Share) -> Source {
+    Source { rows, shards: vec![0], share }
+}
 
 fn plan(rows: u64, config: &recipe::Plan, batch_size: u32) -> Plan {
-    Plan::new(config, batch_size, rows, Identity::default()).unwrap()
+    let sources = [source(rows, Share::Rows)];
+    Plan::new(config, batch_size, &sources, Identity::default()).unwrap()
 }
 
 fn config(seed: u64, lanes: u32, epochs: Option<u64>) -> recipe::Plan {
@@ -134,7 +146,7 @@ fn a_damaged_cursor_is_refused() {
 
 #[test]
 fn a_cursor_survives_json_and_is_small() {
-    let plan = plan(u64::MAX / 2, &config(u64::MAX, 64, None), 3);
+    let plan = plan(u64::MAX / 8, &config(u64::MAX, 64, None), 3);
     let cursor = plan.cursor(1 << 44, 1 << 44, 12);
     let json = serde_json::to_string(&cursor).unwrap();
     assert!(json.len() < 4096, "{} bytes", json.len());
