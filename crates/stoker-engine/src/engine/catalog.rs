@@ -114,18 +114,22 @@ impl Catalog {
             identity.add("dataset.max-line", config.max_line);
             return;
         }
-        let mut all = String::new();
-        for (dataset, Component { name, dataset: config, .. }) in both {
+        let value = |(number, (dataset, component)): (usize, (&Dataset, &Component))| {
+            let config = &component.dataset;
             let options = format!("{:?}", (&config.media_root, config.allow_http, config.max_line));
             let (rows, options) = (dataset.rows(), hash(&options));
-            let value = format!("{} of {rows} rows, keys {options}", fingerprint(dataset));
-            if self.datasets.len() <= NAMED {
-                identity.add(&format!("datasets.{name}"), &value);
+            // The number is part of a sample's address.
+            format!("number {number}, {} of {rows} rows, keys {options}", fingerprint(dataset))
+        };
+        let values = both.enumerate().map(value);
+        if self.datasets.len() <= NAMED {
+            for (component, value) in recipe.datasets.iter().zip(values) {
+                identity.add(&format!("datasets.{}", component.name), value);
             }
-            all.extend([value.as_str(), "\n"]);
+        } else {
+            let all = values.collect::<Vec<_>>().join("\n");
+            identity.add("datasets", format!("{}, together {}", self.datasets.len(), hash(&all)));
         }
-        // In their order, which is part of a sample's address.
-        identity.add("datasets", format!("{}, together {}", self.datasets.len(), hash(&all)));
     }
 }
 

@@ -57,13 +57,14 @@ impl Blocks {
     /// The row at a place of an epoch.
     pub(super) fn row_at(&self, keys: Keys, epoch: u64, index: u64) -> u64 {
         let epoch = self.epoch(keys, epoch);
-        let before = |block: usize| epoch.before[block.min(epoch.order.len())];
-        let window = epoch.block_at(index) / self.window;
-        let (first, end) = (before(window * self.window), before((window + 1) * self.window));
+        let window = epoch.block_at(0, epoch.order.len(), index) / self.window;
+        let first = window * self.window;
+        let end = (first + self.window).min(epoch.order.len());
+        let (begin, rows) = (epoch.before[first], epoch.before[end] - epoch.before[first]);
         let turn = mix(epoch.number ^ mix(window as u64));
-        let mixed = keys.permutation(end - first, Use::Window, turn).apply(index - first);
-        let block = epoch.block_at(first + mixed);
-        self.starts[epoch.order[block] as usize] + (first + mixed - epoch.before[block])
+        let mixed = begin + keys.permutation(rows, Use::Window, turn).apply(index - begin);
+        let block = epoch.block_at(first, end, mixed);
+        self.starts[epoch.order[block] as usize] + (mixed - epoch.before[block])
     }
 
     /// A hash of where the blocks begin.
@@ -101,8 +102,8 @@ impl Epoch {
         Self { number, order, before }
     }
 
-    /// Which block, in the order of the epoch, an index of it falls in.
-    fn block_at(&self, index: u64) -> usize {
-        self.before.partition_point(|before| *before <= index) - 1
+    /// Which of some blocks, in the order of the epoch, an index of it falls in.
+    fn block_at(&self, first: usize, end: usize, index: u64) -> usize {
+        first + self.before[first..end].partition_point(|before| *before <= index) - 1
     }
 }

@@ -79,13 +79,14 @@ impl Component {
 /// Reads `[dataset]` or `[[datasets]]`.
 pub(super) fn read(top: &mut Reader<'_>) -> Vec<Component> {
     if !top.has("datasets") {
+        top.drop("datasets");
         let dataset = top.section(ONLY, read::dataset);
         return vec![Component { dataset, ..Component::default() }];
     }
     if top.has(ONLY) {
         top.problem(ONLY, "is given beside [[datasets]]", Some("make it one of [[datasets]]"));
-        top.drop(ONLY);
     }
+    top.drop(ONLY);
     let components = top.list("datasets", "name", component);
     components.inspect(|components| check(top, components)).unwrap_or_default()
 }
@@ -156,16 +157,12 @@ fn check(top: &mut Reader<'_>, components: &[Component]) {
 
 /// Reads `plan.stages`: each names the datasets whose weight changes, the others keep theirs.
 pub(super) fn stages(plan: &mut Reader<'_>, components: &[Component]) -> Vec<Stage> {
-    if !plan.has("stages") {
-        return Vec::new();
-    }
-    let mut weights = Vec::new();
-    for component in components {
-        if let Share::Weight(weight) = component.share {
-            weights.push(weight);
-        }
-    }
     let raw = plan.list("stages", "", |entry| stage(entry, components)).unwrap_or_default();
+    let weight = |component: &Component| match component.share {
+        Share::Weight(weight) => Some(weight),
+        Share::Rows | Share::Epochs(_) => None,
+    };
+    let mut weights: Vec<_> = components.iter().filter_map(weight).collect();
     if weights.len() < components.len() && !raw.is_empty() {
         let hint = "give each of [[datasets]] a weight; a stage changes weights";
         plan.problem("stages", "the datasets have no weights", Some(hint));

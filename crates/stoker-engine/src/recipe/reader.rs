@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a table whose keys are the user's own; an absent one is not read.
     pub(super) fn own_keys(&mut self, key: &'static str, read: impl FnOnce(&mut Reader<'_>)) {
-        if let Some(entries) = self.has(key).then(|| self.table(key)).flatten() {
+        if let Some(entries) = self.table(key) {
             self.within(self.section, key, entries, read);
         }
     }

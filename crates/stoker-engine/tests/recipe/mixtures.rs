@@ -48,6 +48,18 @@ fn one_dataset_alone_is_the_shorthand_of_a_list_of_one() {
 }
 
 #[test]
+fn nothing_is_as_if_it_were_not_there() {
+    let one = Recipe::from_toml("[dataset]\nsource = 'a'").unwrap();
+    let nulls = json!({"dataset": {"source": "a"}, "datasets": null, "plan": {"stages": null}});
+    assert_eq!(Recipe::from_value(nulls).unwrap(), one);
+    let two = json!({"dataset": null, "datasets": [
+        {"name": "captions", "source": "a", "weight": 3, "epochs": null},
+        {"name": "documents", "source": "b", "weight": 0.5},
+    ]});
+    assert_eq!(Recipe::from_value(two).unwrap(), Recipe::from_toml(TWO).unwrap());
+}
+
+#[test]
 fn a_stage_changes_the_weights_that_it_names() {
     let text = format!(
         "{TWO}[[plan.stages]]\nfrom = 1000\nweights = {{ captions = 0 }}\n\
