@@ -100,8 +100,8 @@ def climb(way: Way, job: Job, step: float | None, at_most_seconds: float) -> Fou
         images = sum(rung.images[1:])
         if not images:
             raise DemoError(
-                f"it gave no image after its first batch in {at_most_seconds:.0f} s, so nothing was "
-                "measured: run the ladder on a quieter machine"
+                f"it gave no image after its first batch in {at_most_seconds:.0f} s, so nothing "
+                "was measured: run the ladder on a quieter machine"
             )
         used, store_used = trainer.used()
         return Found(

@@ -320,7 +320,7 @@ class OneBatch:
         pass
 
     def batches(self, count: int) -> Iterator[dict[str, torch.Tensor]]:
-        yield {"image_grid_thw": torch.ones(1, 3)}
+        yield from [{"image_grid_thw": torch.ones(1, 3)}][:count]
 
     def close(self) -> None:
         pass
@@ -328,5 +328,5 @@ class OneBatch:
 
 def test_a_rung_too_slow_to_be_measured_is_said_to_be(monkeypatch: pytest.MonkeyPatch, job: Job):
     monkeypatch.setattr(measure, "import_module", lambda _: SimpleNamespace(Loader=OneBatch))
-    with pytest.raises(DemoError, match="no image after its first batch in 25 s.* quieter"):
+    with pytest.raises(DemoError, match=r"no image after its first batch in 25 s.* quieter"):
         measure.climb(WAYS[0], job, 0.0, 25.0)
