@@ -105,8 +105,8 @@ WAYS = (
         "stoker",
         "stoker_here",
         "the engine as it comes, in the trainer's process",
-        "next to nothing: a fraction of the CPU time, as finished pixels are written once, to "
-        "where the trainer reads them, in memory that is used again",
+        "next to nothing: it takes a fraction of the CPU time, as finished pixels are written once, "
+        "to where the trainer reads them, in memory that is used again",
         copies=0,
     ),
     Way(
@@ -114,7 +114,7 @@ WAYS = (
         "stoker on Ray",
         "stoker_ray",
         "the same engine in Ray actors, as it is spread over machines; batches are read in place",
-        "next to nothing: one copy to Ray's store more, and Ray's own processes",
+        "next to nothing: it adds one copy, to Ray's store, and Ray's own processes",
         copies=1,  # to the store
         on_ray=True,
     ),
