@@ -105,8 +105,8 @@ WAYS = (
         "stoker",
         "stoker_here",
         "the engine as it comes, in the trainer's process",
-        "next to nothing: it takes a fraction of the CPU time, as finished pixels are written once, "
-        "to where the trainer reads them, in memory that is used again",
+        "next to nothing: it takes a fraction of the CPU time, as finished pixels are written "
+        "once, to where the trainer reads them, in memory that is used again",
         copies=0,
     ),
     Way(
