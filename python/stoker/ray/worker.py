@@ -73,7 +73,7 @@ class StokerWorker:
     def open(self, recipe: dict[str, Any], overrides: dict[str, Any]) -> Answer:
         """Opens the data. Errors are answers, so that they arrive as what they are."""
         if self._shipped:
-            overrides = overrides | {"dataset.index-dir": str(_folder())}
+            recipe = indexed_in(_folder(), recipe)
         try:
             self._maker = self._open_maker(recipe, overrides=overrides)
         except StokerError as error:
@@ -97,6 +97,14 @@ class StokerWorker:
     @staticmethod
     def _kept(path: str) -> Path:
         return _folder() / Path(path).name
+
+
+def indexed_in(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
+    """The recipe whose datasets, one or many, have their indexes in that folder."""
+    there = {"index-dir": str(folder)}
+    many = [dataset | there for dataset in recipe.get("datasets", [])]
+    one = recipe.get("dataset", {}) | there
+    return recipe | ({"datasets": many} if many else {"dataset": one})
 
 
 def _folder() -> Path:
