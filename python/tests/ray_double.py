@@ -33,6 +33,7 @@ class Batch:
 class Maker:
     def __init__(self, recipe: dict, *, overrides: dict) -> None:
         self.recipe = recipe
+        self.threads = overrides["engine.workers"]
         self.made = 0
         if recipe.get("opens") == "never":
             raise RecipeError("model: there is none on this host", problems=[])
@@ -60,7 +61,7 @@ class Maker:
         ]
         fetch = {"requests": self.made, "retries": 0, "peak_in_flight": 1}
         memory = dict.fromkeys(MEMORY, 0)
-        numbers = {"rooms": rooms, "fetch": fetch, "memory": memory, "workers": 1}
+        numbers = {"rooms": rooms, "fetch": fetch, "memory": memory, "workers": self.threads}
         return SimpleNamespace(as_dict=lambda: numbers)
 
 

@@ -267,7 +267,7 @@ def test_an_index_is_sent_to_workers_whose_host_lacks_it(tmp_path, monkeypatch):
     assert there.lacks([(path, size)]) == [path], "half of it is none of it"
     there.keep(path, half, size, content_[half:])
     assert there.lacks([(path, size)]) == []
-    assert there.open(recipe, {}).error is None
+    assert there.open(recipe, {"engine.workers": 1}).error is None
     assert worker.StokerWorker(ray_double.Maker).lacks([(path, size)]) == [], "sent once a host"
 
 

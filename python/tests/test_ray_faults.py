@@ -123,14 +123,18 @@ def until(loader, wanted):
     pytest.fail(f"{found} did not become {wanted}")
 
 
-def test_workers_that_hang_hold_nobody_up(open_loader, recipe):
-    """Each batch hangs once, for an hour, in the first worker that is asked for it."""
-    slow = {str(number): ("hang", 1) for number in range(40)}
-    loader = open_loader(recipe | {"batches": 12, "faults": slow}, deadline=2.0, workers=3)
-    found = []
-    for batch in loader:
-        found.append(batch.sequence)
-    assert found == list(range(12))
+def test_auto_takes_another_node_where_the_trainer_waits_for_cores(
+    open_loader, recipe, cluster, node
+):
+    here, other = cluster.head_node.node_id, node().node_id
+    loader = open_loader(
+        recipe | {"batches": 100_000, "seconds": 0.1},
+        placement="auto",
+        workers=None,
+        cpus_per_worker=2,
+    )
+    until(loader, {here: 2})
+    until(loader, {here: 2, other: 1})
 
 
 def test_workers_that_can_not_open_the_data_say_so_in_their_own_words(open_loader, recipe):

@@ -253,6 +253,23 @@ def test_what_was_asked_before_a_rewind_is_used_after_it():
     assert simulation.schedule.calls == {}
 
 
+def test_workers_whose_batches_others_had_to_make_are_replaced():
+    """Each batch hangs once; in the end all slots of all workers are taken by such calls."""
+    simulation = Simulation(batches=40)
+    for _ in range(3):
+        simulation.start()
+    finish, hung = simulation.finish, set()
+
+    def hanging(call, worker, sequence):
+        if sequence in hung:
+            finish(call, worker, sequence)
+        hung.add(sequence)
+
+    simulation.finish = hanging
+    simulation.run(600)
+    assert simulation.delivered == simulation.expected()
+
+
 def test_a_worker_that_answers_but_never_finishes_is_given_up():
     simulation = Simulation(batches=3)
     simulation.start()

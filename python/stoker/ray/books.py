@@ -210,12 +210,17 @@ class Books:
             batch.calls.remove(call)
         return batch
 
+    def needed(self, call: Call) -> bool:
+        """Whether the batch that a call asks for is still to come."""
+        batch = self._by_sequence.get(call.sequence)
+        return batch is not None and batch.ready is None
+
     def _wanted(self, call: Call) -> bool:
         """Whether what a call has given is still needed; if not, the call is forgotten."""
-        batch = self._by_sequence.get(call.sequence)
-        if batch is None or batch.ready is not None:
+        if not self.needed(call):
             self.forget(call)
             return False
+        batch = self._by_sequence[call.sequence]
         if call not in batch.calls:
             # It was asked for before a reset, and now is needed after all.
             batch.calls.append(call)

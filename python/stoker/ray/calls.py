@@ -37,7 +37,7 @@ class GiveUp(NamedTuple):
 
     worker: int
     silent: bool
-    """It has not answered for longer than the deadline; else it was only no longer needed."""
+    """It has not answered for too long, or hangs; else it was only no longer needed."""
 
 
 Action = Ask | Pull | Drop | GiveUp

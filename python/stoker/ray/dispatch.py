@@ -162,7 +162,7 @@ class Dispatcher:
             case GiveUp(worker, silent):
                 self._members.pop(worker, None)
                 self.counts.left(worker)
-                why = f"no answer for {self.schedule.deadline:g} s" if silent else None
+                why = "it does not answer, or makes nothing" if silent else None
                 self._ended(worker, why)
 
     def _join(self, member: Member, now: float) -> None:

@@ -35,6 +35,10 @@ HOPELESS = 300.0
 """Seconds in which a worker that answers may finish nothing: longer than the engine itself tries to
 read from a store that is away."""
 
+OUTDONE = 6
+"""How many times as long as makes it late a worker may finish nothing, where another one had to
+make a batch of its: then it is the worker that hangs."""
+
 WITH_TRAINER = 2
 """Batches that a training loop holds: the one it uses, and the one before."""
 
@@ -90,13 +94,19 @@ class Schedule(Books):
     def _end_workers(self, now: float) -> None:
         for worker in list(self.workers.values()):
             quiet = now - worker.heard > self.deadline
-            hopeless = worker.running and now - worker.progress > HOPELESS
-            if quiet or hopeless:
+            if quiet or self._hangs(worker, now):
                 self.leave(worker.number, now, silent=True)
                 self._actions.append(GiveUp(worker.number, silent=True))
             elif worker.retiring and not worker.running:
                 self.leave(worker.number, now)
                 self._actions.append(GiveUp(worker.number, silent=False))
+
+    def _hangs(self, worker: Worker, now: float) -> bool:
+        idle = now - worker.progress
+        outdone = idle > OUTDONE * (self.deadline + self.typical)
+        if outdone and any(not self.needed(call) for call in worker.running.values()):
+            return True
+        return bool(worker.running) and idle > HOPELESS
 
     def _note_late(self, now: float) -> None:
         """A worker is late that has an overdue call and has finished nothing meanwhile."""
