@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import ray_double
 import stoker
 import torch
 from stoker.ray import RayLoader, worker
+from stoker.ray import loader as loader_module
 from stoker.ray.roster import Roster
 
 ray.cloudpickle.register_pickle_by_value(ray_double)
@@ -61,6 +63,20 @@ def contents(loader):
 def test_the_same_bytes_in_the_same_order_as_without_ray(on_ray, recipe):
     recipe["vision"]["pixels"] = "f32"
     assert contents(on_ray(recipe, workers=2)) == contents(stoker.Loader(recipe))
+
+
+def test_workers_that_are_killed_and_stopped_change_no_byte(on_ray, recipe):
+    recipe["vision"]["pixels"] = "u8"
+    recipe["plan"]["epochs"] = 2
+    loader = on_ray(recipe, workers=2, deadline=2.0, prefetch_bytes=1 << 20)
+    seen = []
+    for fault in (signal.SIGKILL, signal.SIGSTOP):
+        seen += [content(next(loader)) for _ in range(8)]
+        hired = min(loader._fleet._hired.values(), key=lambda hired: hired.number)
+        pid = ray.get(hired.handle.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(pid, fault)
+    assert seen + contents(loader) == contents(stoker.Loader(recipe))
+    assert loader.report().ray.moved > 0
 
 
 def test_ranks_share_the_steps_of_one(on_ray, recipe):
@@ -303,6 +319,15 @@ def test_a_recipe_file_means_the_same_on_every_host(on_ray, recipe, folder, tmp_
 def test_arguments_that_can_not_be_meant_are_refused(recipe, arguments, says):
     with pytest.raises(ValueError, match=says):
         RayLoader(recipe, **arguments)
+
+
+def test_without_a_node_of_ray_it_says_what_is_missing(recipe, monkeypatch):
+    monkeypatch.setattr(loader_module.client, "is_connected", lambda: True)
+    with pytest.raises(RuntimeError, match=r"Ray Client.*on a node of the cluster"):
+        RayLoader(recipe)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(RuntimeError, match=r"ray\.init\(\)"):
+        RayLoader(recipe)
 
 
 def test_a_recipe_with_problems_is_refused_before_any_worker_is_started(recipe):

@@ -12,6 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import ray
+from ray.util.client import ray as client
 
 from stoker._native import Front, Maker, _document
 from stoker.errors import StoppedError
@@ -284,6 +285,11 @@ def _check(wish: where.Wish, deadline: float, prefetch_bytes: int | None) -> Non
         raise ValueError(f"prefetch_bytes={prefetch_bytes!r} is not a number of bytes from 1")
     if not ray.is_initialized():
         raise RuntimeError("Ray is not running in this process: call ray.init() first")
+    if client.is_connected():
+        raise RuntimeError(
+            "a RayLoader needs the shared memory of a node, which Ray Client does not have: run "
+            "the trainer on a node of the cluster, as a job or an actor"
+        )
 
 
 def _network(call: Call, begun: float) -> float:
