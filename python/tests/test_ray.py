@@ -287,6 +287,21 @@ def test_an_index_is_sent_to_workers_whose_host_lacks_it(tmp_path, monkeypatch):
     assert worker.StokerWorker(ray_double.Maker).lacks([(path, size)]) == [], "sent once a host"
 
 
+def test_an_index_of_several_pieces_comes_whole(tmp_path):
+    """Its path is good in this process alone, so that the worker's host seems to lack it."""
+    name = f"{os.getpid()}.stoker-index"
+    (tmp_path / name).write_bytes(bytes(range(256)) * 40000)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    recipe = {"batches": 3, "folder": str(tmp_path), "index": [name]}
+    recipe["index_files"] = [f"/proc/self/fd/{folder}/{name}"]
+    try:
+        with ray_double.Loader(recipe, placement="local") as loader:
+            assert [batch.sequence for batch in loader] == [0, 1, 2]
+    finally:
+        os.close(folder)
+        (worker._folder() / name).unlink(missing_ok=True)
+
+
 def test_a_worker_whose_host_has_the_index_uses_it_where_it_lies(tmp_path):
     path = tmp_path / "data.stoker-index"
     path.write_bytes(b"index")

@@ -81,8 +81,8 @@ class Dispatcher:
         self.post(partial(self._join, member))
 
     def leave(self, number: int) -> None:
-        """A worker is gone."""
-        self.post(lambda now: self._leave(number, now))
+        """A worker is gone, with all that lay on its node."""
+        self.post(lambda now: self._leave(number, now, silent=True))
 
     def retire(self, number: int) -> None:
         """A worker is no longer needed."""
@@ -177,10 +177,10 @@ class Dispatcher:
             now=now,
         )
 
-    def _leave(self, number: int, now: float) -> None:
+    def _leave(self, number: int, now: float, *, silent: bool = False) -> None:
         self._members.pop(number, None)
         self.counts.left(number)
-        self.schedule.leave(number, now)
+        self.schedule.leave(number, now, silent=silent)
 
     def _answered(self, call: int, worker: int, done: Future[Answer], now: float) -> None:
         """A worker has finished a call, or has died over it."""

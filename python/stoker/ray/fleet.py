@@ -41,6 +41,9 @@ ROSTER = 3.0
 LAST = 2.0
 """Seconds that closing waits for a call to Ray to return."""
 
+LONGEST = 300.0
+"""Seconds that a worker may take to start; most of them it waits for its CPUs to become free."""
+
 PIECE = 8 << 20
 """Bytes of an index that are sent at once."""
 
@@ -136,39 +139,51 @@ class Fleet:
         return sum(hired.ready is None for hired in list(self._hired.values()))
 
     def _run(self) -> None:
-        self._roster.enter()
         due = time.monotonic()
         while True:
             try:
                 event = self._events.get(timeout=max(0.0, due - time.monotonic()))
             except queue.Empty:
-                due = time.monotonic() + self._survey()
+                due = time.monotonic() + EVERY
+                if self._trying(self._survey):
+                    due = time.monotonic() + SOON
                 continue
             if event is None:
                 break
-            event()
-        for hired in list(self._hired.values()):
-            self._kill(hired)
-        if ray.is_initialized():
-            self._roster.leave()
+            self._trying(event)
+        self._trying(self._end_all)
 
-    def _survey(self) -> float:
-        """Looks at the cluster and puts it right; gives the seconds until the next look."""
-        now = time.monotonic()
+    def _trying(self, step: Callable[[], bool | None]) -> bool | None:
+        """Does a step, if there is a Ray to do it with.
+
+        The head node may be away for a while. Batches go on being made without it, and what could
+        not be done is seen again at the next look.
+        """
         if not ray.is_initialized():
-            return EVERY  # to ask for the nodes would start a Ray of its own
+            return None  # some calls would start a Ray of their own
         try:
-            nodes = nodes_alive()
-            place = self._place._replace(hosts=self._roster.read())
-            if len(place.hosts) < place.of and now - self._begun < ROSTER:
-                return SOON
-            self._put_right(nodes, place, now)
+            return step()
         except Exception as error:
-            # The head node may be away for a while; batches go on being made without it.
-            why = f"the cluster could not be looked at: {brief(error)}"
+            why = f"the cluster could not be looked after: {brief(error)}"
             log.warning("%s", why, exc_info=log.isEnabledFor(logging.DEBUG))
-            self.trouble.failed("", why, error, 0.0, now)
-        return EVERY
+            self.trouble.failed("", why, error, 0.0, time.monotonic())
+            return None
+
+    def _end_all(self) -> None:
+        for hired in list(self._hired.values()):
+            ray.kill(hired.handle, no_restart=True)
+        self._roster.leave()
+
+    def _survey(self) -> bool:
+        """Looks at the cluster and puts it right; says whether to look again soon."""
+        now = time.monotonic()
+        self._roster.enter()
+        nodes = nodes_alive()
+        place = self._place._replace(hosts=self._roster.read())
+        if len(place.hosts) < place.of and now - self._begun < ROSTER:
+            return True
+        self._put_right(nodes, place, now)
+        return False
 
     def _put_right(self, nodes: list[placement.Node], place: placement.Place, now: float) -> None:
         self._fit(nodes, place)
@@ -179,6 +194,8 @@ class Fleet:
         for hired in list(self._hired.values()):
             if hired.seat.node not in by_id:
                 self._end(hired.number, "its node is gone")
+            elif hired.ready is None and now - hired.since > LONGEST:
+                self._end(hired.number, f"it has not started for {LONGEST:.0f} s")
             elif not any(fits(hired.share, seat) for seat in wanted):
                 self._dismiss(hired)
         taken = {(hired.seat.node, hired.seat.number) for hired in self._hired.values()}
@@ -259,11 +276,12 @@ class Fleet:
         with path.open("rb") as file:
             file.seek(offset)
             piece = file.read(PIECE)
-        if offset + PIECE >= size:
+        kept = hired.handle.keep.remote(str(path), offset, size, piece)
+        then = offset + PIECE
+        if then >= size:
             hired.lacking = hired.lacking[1:]
-            offset = -PIECE
-        kept = hired.handle.keep.remote(str(path), max(0, offset), size, piece)
-        self._then(hired, kept, lambda hired, _: self._send_on(hired, offset + PIECE))
+            then = 0
+        self._then(hired, kept, lambda hired, _: self._send_on(hired, then))
 
     def _opened(self, hired: Hired, answer: Answer) -> None:
         if answer.error is not None:
@@ -295,16 +313,12 @@ class Fleet:
         if hired is None:
             return
         self._dispatcher.leave(number)
-        self._kill(hired)
+        ray.kill(hired.handle, no_restart=True)
         if why is not None:
             log.warning("a data worker on %s is gone: %s", hired.address, why)
             now = time.monotonic()
             lived = 0.0 if hired.ready is None else now - hired.ready
             self.trouble.failed(hired.seat.node, why, error, lived, now)
-
-    def _kill(self, hired: Hired) -> None:
-        if ray.is_initialized():
-            ray.kill(hired.handle, no_restart=True)
 
 
 def slots(seat: placement.Seat) -> int:

@@ -32,31 +32,40 @@ class Roster:
         self._rank, self._of = rank, of
         run = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
         self._prefix = f"{context.get_job_id()}/{run}/{of}/"
+        self._entered = False
+        self._hosts: dict[int, str] = {}
 
     def enter(self) -> None:
-        """Writes where this rank is."""
-        internal_kv._internal_kv_put(
-            self._key(self._rank), self.node.encode(), overwrite=True, namespace=NAMESPACE
-        )
+        """Writes where this rank is, once; an earlier attempt may have left it elsewhere."""
+        if not self._entered:
+            self.leave()
+            key = f"{self._prefix}{self._rank}/{self.node}"
+            internal_kv._internal_kv_put(key.encode(), b"", namespace=NAMESPACE)
+            self._entered = True
 
     def read(self) -> dict[int, str]:
-        """The nodes of all ranks that have entered."""
-        local = os.environ.get("LOCAL_WORLD_SIZE", "")
-        keys = internal_kv._internal_kv_list(self._prefix.encode(), namespace=NAMESPACE)
-        hosts = {self._rank: self.node}
-        for key in keys:
-            node = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
-            if node is not None:
-                hosts[int(key.rsplit(b"/", 1)[1])] = node.decode()
-        if len(hosts) == 1 and local.isdigit() and 0 < int(local) <= self._of:
-            # The launcher's ranks on this host follow each other.
-            first = self._rank - self._rank % int(local)
-            hosts |= dict.fromkeys(range(first, first + int(local)), self.node)
-        return hosts
+        """The nodes of all ranks that have entered; when those are all, it does not ask again."""
+        if len(self._hosts) < self._of:
+            self._hosts = {self._rank: self.node}
+            for key in _keys(self._prefix):
+                rank, node = key.decode().split("/")[-2:]
+                self._hosts[int(rank)] = node
+            self._hosts |= self._launched() if len(self._hosts) == 1 else {}
+        return dict(self._hosts)
 
     def leave(self) -> None:
         """Takes this rank out."""
-        internal_kv._internal_kv_del(self._key(self._rank), namespace=NAMESPACE)
+        for key in _keys(f"{self._prefix}{self._rank}/"):
+            internal_kv._internal_kv_del(key, namespace=NAMESPACE)
 
-    def _key(self, rank: int) -> bytes:
-        return f"{self._prefix}{rank}".encode()
+    def _launched(self) -> dict[int, str]:
+        """The ranks of the same launcher: those on one host follow each other."""
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        if not local.isdigit() or not 0 < int(local) <= self._of:
+            return {}
+        first = self._rank - self._rank % int(local)
+        return dict.fromkeys(range(first, first + int(local)), self.node)
+
+
+def _keys(prefix: str) -> list[bytes]:
+    return internal_kv._internal_kv_list(prefix.encode(), namespace=NAMESPACE)
