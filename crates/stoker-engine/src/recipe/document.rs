@@ -129,6 +129,18 @@ impl Document {
         }
     }
 
+    /// The document for another process or host: no path in it depends on where it is read.
+    pub fn portable(mut self) -> Result<Value> {
+        let folder = std::env::current_dir()
+            .map_err(|error| single("working directory", &error.to_string(), None))?;
+        self.start_paths_from(&folder);
+        if self.problems.is_empty() {
+            Ok(self.root.into())
+        } else {
+            Err(Error::Recipe(self.problems))
+        }
+    }
+
     /// Reads it; all problems at once where there are any.
     pub fn recipe(self) -> Result<Recipe> {
         read::recipe(self.root, self.problems)
