@@ -110,7 +110,9 @@ def test_failures_are_told_in_the_workers_own_words_when_nobody_is_left():
         trouble.failed("a", "not there", own, 0.0, 2.0)
     assert trouble.error(2.0) is None, "others work"
     trouble.saw([NODE], [SEAT], False, 3.0)
-    assert trouble.error(3.0) is own
+    for _ in range(FAILURES):
+        trouble.failed("a", "no answer for 5 s", None, 1.0, 3.0)
+    assert trouble.error(3.0) is own, "those that had started say nothing about starting"
     trouble.failed("a", "it died while it started: no module named stoker", None, 0.0, 4.0)
     with pytest.raises(ClusterError, match=r"4 tries.*no module named stoker.*ray logs") as caught:
         raise trouble.error(4.0)

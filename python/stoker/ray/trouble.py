@@ -18,7 +18,7 @@ PATIENCE = 60.0
 """Seconds without any worker, after which the trainer is told."""
 
 FAILURES = 3
-"""Workers that fail one after the other, after which the trainer is told."""
+"""Workers that fail to start, one after the other, after which the trainer is told."""
 
 FIRST, LONGEST = 0.5, 30.0
 """Seconds between two tries on a node: at first, and at most."""
@@ -67,8 +67,9 @@ class Trouble:
         if lived >= SETTLED:
             backoff.failures = 0
             return
-        self._last = (why, error)
-        self._failures += 1
+        if lived == 0:
+            self._last = (why, error)
+            self._failures += 1
         backoff.until = now + min(LONGEST, FIRST * 2**backoff.failures)
         backoff.failures += 1
 
