@@ -45,6 +45,7 @@ pub struct Dataset {
     lines: Arc<Location>,
     index: Index,
     index_path: PathBuf,
+    lines_path: Option<PathBuf>,
     max_line: u64,
     media: Media,
 }
@@ -76,12 +77,13 @@ impl Dataset {
             Some(found) => found,
             None => build(store, &source, &places, progress)?,
         };
-        let lines = match index.lines_file(place) {
-            Some(path) => Arc::new(Location::of_file(&path)),
+        let lines_path = index.lines_file(place);
+        let lines = match &lines_path {
+            Some(path) => Arc::new(Location::of_file(path)),
             None => Arc::clone(&source.location),
         };
         let (uri, index_path) = (public_uri(&source.location), place.index());
-        Ok(Self { uri, lines, index, index_path, max_line, media })
+        Ok(Self { uri, lines, index, index_path, lines_path, max_line, media })
     }
 
     /// Number of rows.
@@ -92,6 +94,11 @@ impl Dataset {
     /// The file that the index is in.
     pub fn index_path(&self) -> &Path {
         &self.index_path
+    }
+
+    /// All files of the index: with the same names in another index folder they are found there.
+    pub fn index_files(&self) -> Vec<PathBuf> {
+        std::iter::once(&self.index_path).chain(&self.lines_path).cloned().collect()
     }
 
     /// Identity of the data: a hash of all rows. It changes when a row does, and not when the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::batch::Batch;
+use super::batch::{About, Batch};
 use super::block::{Draft, Slot};
 use super::peek::Peek;
 use super::pool::Pool;
@@ -14,7 +14,7 @@ use super::rooms::{Rooms, flaw_of};
 use super::workers::Bench;
 use crate::error::{Error, Flaw, Result, SampleError};
 use crate::pack::Layout;
-use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+use crate::sample::{BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
 
 /// Makes batches one by one.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Reference {
         }
         self.rooms.write_text(&layout, &samples, &learned, &mut text);
         drop(text);
-        Ok(finished(name, &samples, layout, seal.lease(), bad))
+        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
     }
 
     /// One sample as the model sees it. A bad sample is an error.
@@ -157,20 +157,22 @@ pub(super) fn slot_ranges(layout: &Layout) -> Vec<std::ops::Range<usize>> {
 
 /// Puts the finished batch together.
 pub(super) fn finished(
-    name: crate::sample::BatchName,
+    name: BatchName,
+    sequence: u64,
     samples: &[Measured],
     layout: Layout,
     lease: super::block::Lease,
     bad: Vec<SampleError>,
 ) -> Batch {
-    Batch {
+    let about = About {
         name,
+        sequence,
         samples: samples.iter().map(|sample| sample.id).collect(),
         tensors: layout.tensors,
         tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
-        lease: Arc::new(lease),
-        bad,
+        bad: bad.into_iter().map(Into::into).collect(),
         cursor: None,
-    }
+    };
+    Batch { about, lease: Arc::new(lease) }
 }

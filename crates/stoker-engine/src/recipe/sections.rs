@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Compat;
 
 /// What the user asks for.
@@ -121,7 +123,8 @@ pub struct Vision {
 }
 
 /// Element type of `pixel_values`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pixels {
     /// Normalised, 32 bits: what transformers' processor gives.
     #[default]

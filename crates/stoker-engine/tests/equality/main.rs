@@ -6,6 +6,7 @@
 mod common;
 
 mod bad_samples;
+mod maker;
 mod resume;
 
 use std::path::Path;
