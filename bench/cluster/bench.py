@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTS = ("h1", "h2", "h3", "h4")
-"""Three trainers' hosts in A; a trainer's host and three others in B and C. The first is Ray's head."""
+"""In A three of them have trainers; in B and C one has, and three load. The first is Ray's head."""
 STORE_MBIT = 1000
 """The store's card is no limit: a real store has many."""
 PHOTO_PIXELS = (1_000_000, 2_000_000)
 """Photos are about 360 KB each, at two bits a pixel."""
 MEMORY = "24MiB"
 CONCURRENCY = 16
-"""What a worker's engine may hold and request at once: seconds of such a card, so that a run soon is
-steady, and no connection starves."""
+"""What a worker's engine may hold, and request at once: some seconds of such a card, so that a run
+soon is steady and no connection starves."""
 COUNTERS_LAG_SECONDS = 2.5
 """How old what the nodes say of themselves may be: they say it every second, by way of an agent."""
 

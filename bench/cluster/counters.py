@@ -1,8 +1,8 @@
 """Ray's own counters of what must not happen: spilling, and objects that are sent twice.
 
-Each node says them twice: as metrics, and in the dump of its state that it writes into its logs. Pull
-retries are read from the dump, since the metric of Ray 2.60 that is called so
-(`ray_pull_manager_retries_total`) is overwritten with the number of all pulls.
+Each node says them twice: as metrics, and in the dump of its state among its logs. Pull retries
+are read from the dump: Ray 2.60 overwrites the metric that is called so,
+`ray_pull_manager_retries_total`, with the number of all pulls.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def counters(metrics: str, state: str) -> Counters:
     Raises:
         CountersError: One is missing, as when another Ray calls it otherwise.
     """
-    spilled = [metric(metrics, "ray_spill_manager_objects_bytes", State=state_of) for state_of in
-               ("Spilled", "PendingSpill")]
+    spilled = [
+        metric(metrics, "ray_spill_manager_objects_bytes", State=state_of)
+        for state_of in ("Spilled", "PendingSpill")
+    ]
     return Counters(
         spilled_bytes=sum(spilled),
         spill_requests=stated(state, "LocalObjectManager", "cumulative spill requests"),

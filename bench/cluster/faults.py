@@ -12,10 +12,9 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.cluster.bench import HOSTS
 from bench.cluster.driver import Trainer
 from bench.cluster.hosts import HostsError
-from bench.cluster.placement import POINTS, WORKERS, loader
+from bench.cluster.placement import POINTS, WORKERS, loader, spread_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,12 +23,15 @@ if TYPE_CHECKING:
     from bench.cluster.driver import Arrival
     from bench.cluster.hosts import Host, Network
 
-NOT_WORKERS = ("IDLE", "DashboardAgent", "RuntimeEnvAgent")
-"""Processes of Ray's own that are named as its workers are."""
+TITLE = "ray::StokerWorker"
+"""How Ray names the processes of data workers, after their class and what they run."""
 STRIKES_AFTER = 0.25
 """Share of the batches that have come when a fault strikes."""
 STEP_SECONDS = 0.1
 """How long the trainer trains on a batch: the cards could bring several in that time."""
+
+DELAY_SECONDS = 15
+"""The longest that a trainer may wait for a batch, whatever fails."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,8 @@ def signal_workers(host: Host, which: signal.Signals) -> None:
 
 
 def workers(host: Host) -> list[int]:
-    """The data workers on a host; Ray names its processes after what they run."""
-    named = {
-        pid: line.removeprefix("ray::")
-        for pid, line in host.processes().items()
-        if line.startswith("ray::")
-    }
-    return [pid for pid, name in named.items() if not name.startswith(NOT_WORKERS)]
+    """The data workers on a host."""
+    return [pid for pid, line in host.processes().items() if line.startswith(TITLE)]
 
 
 FAULTS = (
@@ -92,9 +89,11 @@ FAULTS = (
 """The last one takes its host's node away for good."""
 
 
-def strike(bench: Bench, trainer: Trainer, faults: Sequence[Fault] = FAULTS) -> list[dict[str, Any]]:
+def strike(
+    bench: Bench, trainer: Trainer, faults: Sequence[Fault] = FAULTS
+) -> list[dict[str, Any]]:
     """C: a run without faults, then one with each of them."""
-    arguments = loader(bench, POINTS[0], 0, WORKERS, 1)
+    arguments = loader(bench, POINTS[0], spread_over(WORKERS))
     bench.tell("C: the same batches without a cluster")
     expected = [arrival.digest for arrival in alone(bench, arguments)]
     bench.tell("C: no fault")

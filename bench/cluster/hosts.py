@@ -1,7 +1,7 @@
 """Hosts on one machine, with cards that limit them: what a cluster is made of here.
 
-A host is a process that holds three namespaces: a network of its own with one card, a mount table of
-its own (its own shared memory and its own disk) and process numbers of its own. Cards are `tbf`
+A host is a process that holds three namespaces: a network of its own with one card, a mount table
+of its own (its own shared memory and its own disk) and process numbers of its own. Cards are `tbf`
 queues at both ends of a virtual cable, so that they limit both ways; the cables meet in a bridge,
 which is a host too.
 
@@ -37,8 +37,8 @@ NETWORK = "10.77.0"
 BURST_SECONDS = 0.025
 """How long a card may go faster than its rate: a `tbf` needs some, and a switch has buffers too."""
 QUEUE = "400ms"
-"""How long a packet may wait for the card before it is dropped: as many packets as a switch holds for
-a card that is some hundred times faster. With much less, a fifth of what the store sent was lost."""
+"""How long a packet may wait for the card before it is dropped: as many packets as a switch holds
+for a card a hundred times faster. With a quarter of it, a fifth of what the store sent was lost."""
 SHARED_MEMORY = "1g"
 
 HOLD = """
@@ -95,7 +95,7 @@ class Host:
                 f"no host can be made of network, mount and process namespaces ({said}): be root, "
                 "in a container one that was started with --privileged"
             )
-        self._namespace = os.readlink(f"/proc/{self._holder.pid}/ns/pid_for_children")
+        self._namespace = _namespace(self._holder.pid, "pid_for_children")
         self._first = next(pid for pid in self._members() if _number_inside(pid) == 1)
 
     def command(self, *argv: object, folder: Path | None = None) -> list[str]:
@@ -146,10 +146,10 @@ class Host:
     def _members(self) -> list[int]:
         """All processes of this host, its first one included."""
         found = []
-        for entry in os.listdir("/proc"):  # noqa: PTH208 (a Path for each process is slow)
-            with contextlib.suppress(OSError):
-                if entry.isdigit() and os.readlink(f"/proc/{entry}/ns/pid") == self._namespace:
-                    found.append(int(entry))
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):  # it may end meanwhile
+                if entry.name.isdigit() and _namespace(entry.name, "pid") == self._namespace:
+                    found.append(int(entry.name))
         return found
 
 
@@ -174,7 +174,9 @@ class Network:
             raise HostsError("hosts are made of network namespaces, which only root can make")
         for tool in ("ip", "tc", "unshare", "nsenter"):
             if shutil.which(tool) is None:
-                raise HostsError(f"there is no {tool}: run scripts/system.sh (iproute2, util-linux)")
+                raise HostsError(
+                    f"there is no {tool}: run scripts/system.sh (iproute2, util-linux)"
+                )
         remove_leftovers()
         with contextlib.ExitStack() as undo:
             self.folder = undo.enter_context(_run_folder())
@@ -198,11 +200,11 @@ class Network:
 
     def cut(self, name: str) -> None:
         """Takes a host's cable out: its peers hear nothing, not even an end of connections."""
-        self._in_switch("ip", "link", "set", name, "down")
+        self._in_switch("ip", "link", "set", "dev", name, "down")
 
     def mend(self, name: str) -> None:
         """Puts the cable back."""
-        self._in_switch("ip", "link", "set", name, "up")
+        self._in_switch("ip", "link", "set", "dev", name, "up")
 
     def traffic(self) -> dict[str, Traffic]:
         """What went over each host's card so far, as the switch counts it."""
@@ -220,9 +222,9 @@ class Network:
 
     def _plug_in(self, host: Host, mbit: float) -> None:
         """Gives a host its card: a cable to the switch, limited at both ends."""
-        peer = ["type", "veth", "peer", "name", "card", "netns", host._first]  # noqa: SLF001
-        self._in_switch("ip", "link", "add", host.name, *peer)
-        self._in_switch("ip", "link", "set", host.name, "master", "bridge", "up")
+        peer = ["type", "veth", "peer", "name", "card", "netns", host._first]
+        self._in_switch("ip", "link", "add", "name", host.name, *peer)
+        self._in_switch("ip", "link", "set", "dev", host.name, "master", "bridge", "up")
         host.run("ip", "address", "add", f"{host.address}/24", "dev", "card")
         host.run("ip", "link", "set", "card", "up")
         # Ray asks which address leads outside to find its own.
@@ -237,7 +239,7 @@ class Network:
 
     def _in_switch(self, *argv: object) -> str:
         # By the machine's process numbers, as `netns` of `ip link` names a host by one of them.
-        first = self._switch._first  # noqa: SLF001
+        first = self._switch._first
         return _run(["nsenter", f"--target={first}", "--net", "--", *map(str, argv)])
 
 
@@ -285,6 +287,11 @@ def _limit(device: str, mbit: float) -> list[str]:
     burst = max(64 * 1024 + 1024, int(mbit * 1e6 / 8 * BURST_SECONDS))
     rate = ["rate", f"{mbit}mbit", "burst", f"{burst}b", "latency", QUEUE]
     return ["tc", "qdisc", "add", "dev", device, "root", "tbf", *rate]
+
+
+def _namespace(pid: int | str, kind: str) -> str:
+    """Which namespace of a kind a process is in."""
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
 
 
 def _number_inside(pid: int) -> int:

@@ -119,7 +119,7 @@ def between(
 
 
 def core_seconds() -> tuple[float, float]:
-    """Seconds that cores were busy, and seconds that there were of them, since the machine started."""
+    """Seconds that cores were busy, and all seconds that they had, since the machine started."""
     line = Path("/proc/stat").read_text().partition("\n")[0]
     user, nice, system, idle, waiting, *others = map(int, line.split()[1:9])
     busy = user + nice + system + sum(others)

@@ -1,10 +1,10 @@
 """A and B: what it brings to put data workers here or there, when cards are the limit.
 
-All that counts is what crosses a card. Three ranks whose workers sit on one host share its card, and
-fetch what one card brings; where each rank is served from its own host there are three cards. Workers
-on other hosts cost the trainer's card the finished tensors instead of the photos: with k of them,
-each with a card of rate c, the photos come at k x c, and the tensors, `ratio` times as many bytes,
-leave room for c / ratio. So k hosts are worth min(k, 1 / ratio) of a trainer's own.
+All that counts is what crosses a card. Three ranks whose workers sit on one host share its card,
+and fetch what one card brings; where each rank is served from its own host there are three cards.
+Workers on other hosts cost the trainer's card the finished tensors instead of the photos: with k of
+them, each with a card of rate c, the photos come at k x c, and the tensors, `ratio` times as many
+bytes, leave room for c / ratio. So k hosts are worth min(k, 1 / ratio) of a trainer's own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from bench.cluster.bench import HOSTS
 from bench.cluster.measure import steady
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bench.cluster.bench import Bench
     from bench.cluster.driver import Trainer
     from bench.cluster.measure import Steady
@@ -38,9 +40,9 @@ class Point:
     """Photos are scaled down to this."""
 
 
-# A photo takes a quarter of a byte for each of its 1.4 million pixels. A pixel that is left is shipped
-# as 3 bytes in u8, 12 in bf16 (there are two frames of it), 24 in f32. So these are ratios of about a
-# quarter, a half, two thirds (the model says 1.5), one and two.
+# A photo takes a quarter of a byte for each of its 1.4 million pixels. A pixel that is left of it
+# is shipped as 3 bytes in u8, 12 in bf16 (there are two frames of it), 24 in f32. So these are
+# ratios of about a quarter, a half, two thirds (the model says 1.5), one and two.
 POINTS = (
     Point("u8", 30_000),
     Point("u8", 60_000),
@@ -57,14 +59,13 @@ def model(hosts: int, shipped_per_fetched: float) -> float:
 
 def ranks(bench: Bench, trainers: dict[str, Trainer]) -> dict[str, Any]:
     """A: three trainers' hosts, the workers of all packed on the first, and each on its own."""
-    point = POINTS[0]
     found = {}
-    for name, where in (("packed", dict.fromkeys(TRAINERS, TRAINERS[0])), ("spread", {})):
+    for name, where in (("packed", packed_on(TRAINERS[0])), ("spread", HERE)):
+        bench.tell(f"A: {name}")
         jobs = {
-            trainers[host]: loader(bench, point, rank, [where.get(host, host)], len(TRAINERS))
+            trainers[host]: loader(bench, POINTS[0], where, rank=rank, world_size=len(TRAINERS))
             for rank, host in enumerate(TRAINERS)
         }
-        bench.tell(f"A: {name}")
         found[name] = steady(bench.network, jobs, bench.photos.row_bytes, bench.scale.window)
     packed, spread = found["packed"], found["spread"]
     return {
@@ -85,11 +86,11 @@ def sweep(bench: Bench, trainer: Trainer) -> list[dict[str, Any]]:
         here, there = (
             steady(
                 bench.network,
-                {trainer: loader(bench, point, 0, hosts, 1)},
+                {trainer: loader(bench, point, where)},
                 bench.photos.row_bytes,
                 bench.scale.window,
             )
-            for hosts in (HOSTS[:1], WORKERS)
+            for where in (HERE, spread_over(WORKERS))
         )
         shipped = there.delivered / there.fetched
         rows.append(
@@ -106,16 +107,26 @@ def sweep(bench: Bench, trainer: Trainer) -> list[dict[str, Any]]:
     return rows
 
 
+HERE = {"placement": "local"}
+"""Workers on the trainer's own host."""
+
+
+def packed_on(host: str) -> dict[str, Any]:
+    """The workers of all ranks on one host."""
+    return {"placement": "packed", "node_labels": {"host": host}}
+
+
+def spread_over(hosts: Sequence[str]) -> dict[str, Any]:
+    """Workers on each of these hosts."""
+    return {"placement": "spread", "node_labels": {"host": f"in({','.join(hosts)})"}}
+
+
 def loader(
-    bench: Bench, point: Point, rank: int, hosts: tuple[str, ...] | list[str], ranks: int
+    bench: Bench, point: Point, where: dict[str, Any], *, rank: int = 0, world_size: int = 1
 ) -> dict[str, Any]:
-    """The arguments of a loader whose workers are on these hosts."""
-    return {
-        "recipe": bench.recipe(point.pixels, point.max_pixels),
-        "rank": rank,
-        "world_size": ranks,
-        "selectors": [{"host": host} for host in hosts],
-    }
+    """The arguments of a loader."""
+    recipe = bench.recipe(point.pixels, point.max_pixels)
+    return {"recipe": recipe, "rank": rank, "world_size": world_size} | where
 
 
 def details(run: Steady) -> dict[str, Any]:

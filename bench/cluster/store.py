@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stoker import _native
+
 from bench.cluster.hosts import HostsError
 from bench.cluster.nodes import environment
-from stoker import _native
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 """The trainer of one rank, a process on its host: `python -m bench.cluster.trainer`.
 
-It reads jobs from stdin, one JSON document a line, and a line `stop` ends the one that runs; it tells
+It reads jobs from stdin, one JSON document a line; a line `stop` ends the one that runs. It tells
 each batch on stdout as it comes. It ends when stdin does.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import queue
 import sys
 import threading
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import stoker
+
 try:
     from stoker.ray import RayLoader
 except ImportError:
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("--cluster", help="address of Ray; without one, the loader is stoker's own")
     parser.add_argument("--address", required=True)
     arguments = parser.parse_args()
+    tell = own_stdout()
     if arguments.cluster:
         ray.init(
             address=arguments.cluster,
@@ -49,13 +52,15 @@ def main() -> None:
     while (job := jobs.get()) is not None:
         stop.clear()
         try:
-            tell(report=run(load, job, stop.is_set))
-        except Exception as error:  # noqa: BLE001 (whatever it is, the run must hear of it)
+            tell(report=run(load, job, tell, stop.is_set))
+        except Exception as error:  # whatever it is, the run must hear of it
             tell(error=f"{type(error).__name__}: {error}")
     ray.shutdown()
 
 
-def run(load: type, job: dict[str, Any], stopped: Callable[[], bool]) -> str:
+def run(
+    load: type, job: dict[str, Any], tell: Callable[..., None], stopped: Callable[[], bool]
+) -> str:
     """Iterates one loader, as a training loop would.
 
     Args:
@@ -63,6 +68,7 @@ def run(load: type, job: dict[str, Any], stopped: Callable[[], bool]) -> str:
         job: `loader` has its arguments; `batches` is how many are taken at most;
             `step` is how long each is trained on, in seconds; `digest` says whether each is to be
             told apart by all its bytes.
+        tell: Is told of each batch.
         stopped: Says when it is enough.
 
     Returns:
@@ -97,9 +103,15 @@ def digest(batch: Batch) -> str:
     return found.hexdigest()
 
 
-def tell(**fields: object) -> None:
-    """Tells the run."""
-    print(json.dumps(fields), flush=True)
+def own_stdout() -> Callable[..., None]:
+    """What tells the run something; stdout is its alone, what others print goes to stderr."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def tell(**fields: object) -> None:
+        out.write(json.dumps(fields) + "\n")
+
+    return tell
 
 
 def read(jobs: queue.SimpleQueue[dict[str, Any] | None], stop: threading.Event) -> None:
