@@ -133,9 +133,11 @@ def test_hosts_have_their_own_disk_and_shared_memory(network: Network):
 
 @needs_hosts
 def test_a_killed_host_has_lost_its_processes_and_goes_on(network: Network):
+    # As a node's processes are: some are orphans, some have children.
+    network["a"].run("sh", "-c", "setsid sh -c 'sleep 999 & sleep 999' > /dev/null 2>&1 &")
     sleeper = network["a"].start("sleep", "1000", env=os.environ)
     other = network["b"].start("sleep", "1000", env=os.environ)
-    while "sleep 1000" not in network["a"].processes().values():
+    while sum("sleep" in line for line in network["a"].processes().values()) < 4:
         time.sleep(0.01)
     network["a"].kill()
     sleeper.wait()
