@@ -236,10 +236,7 @@ impl Batch {
 
     /// With protocol 5 and a `buffer_callback` the tensors are handed over without a copy; what is
     /// unpickled is a `shared` batch over the memory that it is given.
-    fn __reduce_ex__<'py>(
-        slf: &Bound<'py, Self>,
-        protocol: u32,
-    ) -> PyResult<Bound<'py, PyTuple>> {
+    fn __reduce_ex__<'py>(slf: &Bound<'py, Self>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
         let this = slf.get();
         let batch = RawValue::from_string(this.inner.anywhere().header());

@@ -41,6 +41,12 @@ mod _native {
         Batch::of_parts(header, memory)
     }
 
+    /// What a report with these numbers says.
+    #[pyfunction]
+    fn _report_words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
+        crate::made_of::words(numbers)
+    }
+
     /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.
     #[pyfunction]
     fn cli(py: Python<'_>, argv: Vec<String>) -> u8 {

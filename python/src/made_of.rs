@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
@@ -29,6 +29,13 @@ pub(crate) const ENDLESS: &str = "an endless loader has no len(): set plan.epoch
 pub(crate) fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyAny>> {
     let read = py.import("stoker.report")?.getattr("read")?;
     read.call1((report.to_string(), json::to_python(py, report)?))
+}
+
+/// What a report with these numbers says.
+pub(crate) fn words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
+    let numbers: Report = serde_json::from_str(&json::text(numbers)?)
+        .map_err(|error| PyValueError::new_err(format!("not the numbers of a report: {error}")))?;
+    Ok(numbers.to_string())
 }
 
 /// The rank as given, or as the process knows it.
@@ -101,6 +108,11 @@ impl MadeOf {
     }
 
     pub(crate) fn recipe(&self) -> Result<Recipe, Error> {
+        self.document()?.recipe()
+    }
+
+    /// The recipe with its overrides.
+    pub(crate) fn document(&self) -> Result<Document, Error> {
         let mut document = match &self.recipe {
             Source::File(path) => Document::from_file(path)?,
             Source::Document(document) => Document::from_value(document.clone())?,
@@ -108,7 +120,7 @@ impl MadeOf {
         for (path, value) in &self.overrides {
             document.set_value(path, value.clone());
         }
-        document.recipe()
+        Ok(document)
     }
 }
 

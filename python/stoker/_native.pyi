@@ -231,6 +231,12 @@ class Front:
     def report(self) -> Report:
         """What was handed over so far, and how long the trainer waited."""
 
+    def document(self) -> dict[str, Any]:
+        """The recipe with its overrides, for another process or host.
+
+        Its keys are kebab-case, and no path in it is relative.
+        """
+
     def index_files(self) -> list[Path]:
         """The files of the data's index; in another `dataset.index-dir` they serve as well."""
 

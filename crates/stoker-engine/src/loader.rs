@@ -24,7 +24,7 @@ use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::Front;
-pub use look::{IndexSummary, Peek, index, peek};
+pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
 pub use maker::Maker;
 
 /// Batches that may be filled at once, from the one that is asked for next on: one with the

@@ -5,6 +5,7 @@
 mod batch;
 mod block;
 mod budget;
+mod catalog;
 mod flow;
 mod machine;
 mod peek;

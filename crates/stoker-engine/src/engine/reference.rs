@@ -59,7 +59,7 @@ impl Reference {
     /// One sample as the model sees it. A bad sample is an error.
     pub(crate) fn peek(&mut self, position: Position) -> Result<Peek> {
         let id = self.rooms.plan.sample_at(position);
-        let origin = self.rooms.dataset.origin(id.row);
+        let origin = self.rooms.catalog.origin(id);
         let bad = |flaw| {
             let origin = origin.clone();
             Error::Sample(Box::new(SampleError { id, flaw, origin }))
@@ -84,7 +84,7 @@ impl Reference {
             match self.try_sample(id)? {
                 Ok(measured) => return Ok(measured),
                 Err(flaw) => {
-                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
             }
         }
@@ -100,12 +100,12 @@ impl Reference {
 
     fn read(&self, id: SampleId) -> Result<Result<Sample, Flaw>> {
         let rooms = &self.rooms;
-        let extent = match rooms.dataset.locate(id.row) {
+        let extent = match rooms.catalog.locate(id) {
             Ok(extent) => extent,
             Err(flaw) => return Ok(Err(flaw)),
         };
         let bytes = rooms.fetcher.read_blocking(&extent)?;
-        let raw = RawSample { id, bytes, origin: rooms.dataset.origin(id.row) };
+        let raw = RawSample { id, bytes, origin: rooms.catalog.origin(id) };
         Ok(rooms.parse(&raw))
     }
 

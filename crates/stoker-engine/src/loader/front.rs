@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::tally::Tally;
+use crate::dataset::Dataset;
 use crate::engine::{Batch, Rooms};
 use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
@@ -74,7 +75,7 @@ impl Front {
         let mut seat = self.seat();
         let recipe = &self.rooms.recipe;
         let limit = recipe.engine.bad_sample_limit;
-        match seat.tally.with(&batch, limit, &recipe.dataset.source) {
+        match seat.tally.with(&batch, limit, &recipe.sources()) {
             Ok(tally) => seat.tally = tally,
             Err(error) => {
                 seat.failed = Some(error.clone());
@@ -163,7 +164,7 @@ impl Front {
 
     /// The files that hold the index of the data, for those who would else have to build it.
     pub fn index_files(&self) -> Vec<PathBuf> {
-        self.rooms.dataset.index_files()
+        self.rooms.catalog.datasets().iter().flat_map(Dataset::index_files).collect()
     }
 
     /// Ends the requests.

@@ -52,7 +52,7 @@ impl Line {
             match self.try_sample(sequence, id).await? {
                 Ok((measured, permits)) => return Ok(Found { measured, bad, permits }),
                 Err(flaw) => {
-                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
             }
         }
@@ -64,7 +64,7 @@ impl Line {
         sequence: u64,
         id: SampleId,
     ) -> Result<Result<(Measured, Vec<Permit>), Flaw>> {
-        let extent = match self.rooms.dataset.locate(id.row) {
+        let extent = match self.rooms.catalog.locate(id) {
             Ok(extent) => extent,
             Err(flaw) => return Ok(Err(flaw)),
         };
@@ -93,7 +93,7 @@ impl Line {
         id: SampleId,
         extent: &Extent,
     ) -> Result<Result<(Sample, Option<Permit>), Flaw>> {
-        let origin = self.rooms.dataset.origin(id.row);
+        let origin = self.rooms.catalog.origin(id);
         let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
         let mut permit = self.budget.take(sequence, size).await?;
         permit.need(size, || format!("the line at {origin}"))?;
