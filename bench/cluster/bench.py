@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.cluster import store
@@ -60,6 +60,8 @@ class Bench:
     endpoint: str
     model: Path
     tell: Callable[[str], None]
+    dead: dict[str, Counters] = field(default_factory=dict)
+    """The last counters of nodes that were killed."""
 
     def recipe(self, pixels: str, max_pixels: int) -> dict[str, Any]:
         """A recipe whose batches are of that element type, images scaled down to `max_pixels`."""
@@ -80,14 +82,21 @@ class Bench:
         """A trainer on a host."""
         return Trainer(self.network[name], self.nodes.address)
 
+    def kill_node(self, name: str) -> None:
+        """`kill -9` of all that runs on a host, after a last look at its counters."""
+        self.dead[name] = self._counters(name)
+        self.network[name].kill()
+
     def counters(self) -> Counters:
-        """Ray's counters of all nodes since they were started, those that died included."""
+        """Ray's counters of all nodes since they were started, those that were killed included."""
         time.sleep(COUNTERS_LAG_SECONDS)
         counted = NONE
         for name in self.nodes.labels:
-            host = self.network[name]
-            counted += counters(self.nodes.metrics(name), latest_state(host.folder))
+            counted += self.dead[name] if name in self.dead else self._counters(name)
         return counted
+
+    def _counters(self, name: str) -> Counters:
+        return counters(self.nodes.metrics(name), latest_state(self.network[name].folder))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.cluster.driver import Trainer
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bench.cluster.bench import Bench
-    from bench.cluster.driver import Arrival
-    from bench.cluster.hosts import Host, Network
+    from bench.cluster.driver import Arrival, Job
+    from bench.cluster.hosts import Host
 
 TITLE = "ray::StokerWorker"
 """How Ray names the processes of data workers, after their class and what they run."""
@@ -40,25 +40,42 @@ class Fault:
 
     name: str
     host: str
-    strike: Callable[[Network, str], None]
-    heal: Callable[[Network, str], None] | None = None
+    strike: Callable[[Bench, str], None]
+    heal: Callable[[Bench, str], None] = lambda *_: None
     """Undoes it once the run is over."""
+    makes_retries: bool = False
+    """Whether Ray has to send again what the fault itself held up."""
 
 
-def kill_workers(network: Network, name: str) -> None:
+def kill_workers(bench: Bench, name: str) -> None:
     """`kill -9` of the data workers of a host."""
-    signal_workers(network[name], signal.SIGKILL)
+    signal_workers(bench.network[name], signal.SIGKILL)
 
 
-def stop_workers(network: Network, name: str) -> None:
+def stop_workers(bench: Bench, name: str) -> None:
     """`kill -STOP` of the data workers of a host: they live, and say nothing."""
-    signal_workers(network[name], signal.SIGSTOP)
+    signal_workers(bench.network[name], signal.SIGSTOP)
 
 
-def wake_workers(network: Network, name: str) -> None:
+def wake_workers(bench: Bench, name: str) -> None:
     """`kill -CONT` of those that are left."""
     with contextlib.suppress(HostsError):
-        signal_workers(network[name], signal.SIGCONT)
+        signal_workers(bench.network[name], signal.SIGCONT)
+
+
+def cut(bench: Bench, name: str) -> None:
+    """Takes a host's cable out."""
+    bench.network.cut(name)
+
+
+def mend(bench: Bench, name: str) -> None:
+    """Puts it back."""
+    bench.network.mend(name)
+
+
+def kill_node(bench: Bench, name: str) -> None:
+    """`kill -9` of all of a node."""
+    bench.kill_node(name)
 
 
 def signal_workers(host: Host, which: signal.Signals) -> None:
@@ -83,26 +100,31 @@ def workers(host: Host) -> list[int]:
 FAULTS = (
     Fault("worker killed", "h2", kill_workers),
     Fault("worker stopped", "h3", stop_workers, wake_workers),
-    Fault("link cut", "h4", lambda network, name: network.cut(name), lambda n, name: n.mend(name)),
-    Fault("node killed", "h2", lambda network, name: network[name].kill()),
+    Fault("link cut", "h4", cut, mend, makes_retries=True),
+    Fault("node killed", "h2", kill_node),
 )
 """The last one takes its host's node away for good."""
 
 
-def strike(
-    bench: Bench, trainer: Trainer, faults: Sequence[Fault] = FAULTS
-) -> list[dict[str, Any]]:
-    """C: a run without faults, then one with each of them."""
+NO_FAULT = Fault("none", "", lambda *_: None)
+
+
+def strike(bench: Bench, trainer: Trainer, faults: Sequence[Fault]) -> list[dict[str, Any]]:
+    """C: a run without a fault, then one with each."""
     arguments = loader(bench, POINTS[0], spread_over(WORKERS))
     bench.tell("C: the same batches without a cluster")
     expected = [arrival.digest for arrival in alone(bench, arguments)]
-    bench.tell("C: no fault")
-    usual = run(bench, trainer, arguments)
-    rows = [row("none", usual, usual, expected)]
-    for fault in faults:
+    rows: list[dict[str, Any]] = []
+    counted = bench.counters()
+    for fault in (NO_FAULT, *faults):
         bench.tell(f"C: {fault.name}")
-        arrivals = run(bench, trainer, arguments, fault)
-        rows.append(row(fault.name, arrivals, usual, expected))
+        job = run(bench, trainer, arguments, fault)
+        before, counted = counted, bench.counters()
+        rows.append(
+            row(job.arrivals, expected)
+            | {"fault": fault.name, "ray": asdict(counted - before), "report": job.report}
+            | {"makes_retries": fault.makes_retries}
+        )
     return rows
 
 
@@ -116,21 +138,17 @@ def alone(bench: Bench, arguments: dict[str, Any]) -> list[Arrival]:
     return arrivals
 
 
-def run(
-    bench: Bench, trainer: Trainer, arguments: dict[str, Any], fault: Fault | None = None
-) -> list[Arrival]:
-    """One run over the same batches, with or without a fault in it."""
+def run(bench: Bench, trainer: Trainer, arguments: dict[str, Any], fault: Fault) -> Job:
+    """One run over the same batches, with a fault in it."""
     job = trainer.begin(
         loader=arguments, batches=bench.scale.batches, step=STEP_SECONDS, digest=True
     )
-    if fault is not None:
-        trainer.wait(lambda: len(job.arrivals) >= first_struck(bench.scale.batches))
-        fault.strike(bench.network, fault.host)
+    trainer.wait(lambda: len(job.arrivals) >= first_struck(bench.scale.batches))
+    fault.strike(bench, fault.host)
     try:
-        return trainer.finish().arrivals
+        return trainer.finish()
     finally:
-        if fault is not None and fault.heal is not None:
-            fault.heal(bench.network, fault.host)
+        fault.heal(bench, fault.host)
 
 
 def first_struck(batches: int) -> int:
@@ -138,20 +156,18 @@ def first_struck(batches: int) -> int:
     return int(batches * STRIKES_AFTER)
 
 
-def row(
-    fault: str, arrivals: Sequence[Arrival], usual: Sequence[Arrival], expected: Sequence[str]
-) -> dict[str, Any]:
-    """What is kept of a run."""
+def row(arrivals: Sequence[Arrival], expected: Sequence[str]) -> dict[str, Any]:
+    """What arrived in a run, and how late.
+
+    Args:
+        arrivals: The batches as they came.
+        expected: Their digests as they should be.
+    """
+    came = [(arrival.sequence, arrival.digest) for arrival in arrivals]
+    struck = arrivals[first_struck(len(arrivals)) :]
     return {
-        "fault": fault,
-        "delay_seconds": longest_wait(arrivals),
-        "usual_seconds": longest_wait(usual),
-        "identical": [arrival.digest for arrival in arrivals] == list(expected)
-        and [arrival.sequence for arrival in arrivals] == list(range(len(expected))),
+        "delay_seconds": max(arrival.waited for arrival in struck),
+        "waited_seconds": sum(arrival.waited for arrival in struck),
+        "identical": came == list(enumerate(expected)),
         "batches": len(arrivals),
     }
-
-
-def longest_wait(arrivals: Sequence[Arrival]) -> float:
-    """The longest that a trainer was blocked for one batch, once faults may strike."""
-    return max(arrival.waited for arrival in arrivals[first_struck(len(arrivals)) :])

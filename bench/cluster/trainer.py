@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 import stoker
 
-try:
-    from stoker.ray import RayLoader
-except ImportError:
-    from bench.cluster.standin import RayLoader
+from stoker.ray import RayLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

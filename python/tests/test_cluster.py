@@ -142,9 +142,10 @@ def test_photos_of_no_size_are_refused():
         store.write(Path("/nowhere"), 12, (40, 20))
 
 
-def test_the_longest_wait_is_that_after_the_strike():
-    waits = [9.0, 9.0, 0.5, 2.0, 0.1, 0.1, 0.1, 0.1]
-    assert faults.longest_wait([arrival(0, [0], waited=waited) for waited in waits]) == 2.0
+def test_waits_count_from_the_strike_on():
+    waits = [9.0, 9.0, 0.5, 2.0, 0.5, 0.0, 0.0, 0.0]
+    row = faults.row([arrival(0, [0], waited=waited) for waited in waits], [])
+    assert (row["delay_seconds"], row["waited_seconds"]) == (2.0, 3.0)
 
 
 class FakeBatch:
@@ -177,7 +178,7 @@ def test_batches_are_identical_only_if_all_came_in_order_with_their_bytes():
     digests = ["0", "1", "2", "3"]
 
     def identical(arrivals: list[Arrival]) -> bool:
-        return faults.row("x", arrivals, came, digests)["identical"]
+        return faults.row(arrivals, digests)["identical"]
 
     assert identical(came)
     assert not identical(came[:3])
@@ -197,7 +198,8 @@ def speed(fetched: float, busy: float = 0.5) -> dict:
 def found(**changes) -> dict:
     """What a run may find."""
     row = {"pixels": "u8", "max_pixels": 30_000, "shipped_per_fetched": 0.25, "model": 3.0}
-    fault = {"fault": "link cut", "delay_seconds": 7.5, "usual_seconds": 0.1, "batches": 80}
+    fault = {"fault": "node killed", "delay_seconds": 7.5, "waited_seconds": 9.1, "batches": 80}
+    fault |= {"ray": {"spilled_bytes": 0, "pull_retries": 0}, "makes_retries": False}
     return {
         "A": {"packed_bytes_per_second": 5e6, "ratio": 2.9, "model": 3}
         | {"packed": speed(5e6), "spread": speed(14.5e6)},
@@ -227,11 +229,12 @@ def test_a_run_as_it_should_be_keeps_all_claims():
 
 
 def test_a_claim_that_is_not_kept_is_said_to_be_missed():
-    document = found(ray={"C": {"spilled_bytes": 0, "pull_retries": 2}})
+    document = found(ray={"B": {"spilled_bytes": 0, "pull_retries": 2}})
     document["A"]["ratio"] = 2.4
     document["B"][0]["ratio"] = 2.3
     document["C"][0] |= {"identical": False, "delay_seconds": 99.0}
-    assert [words[0] for words in missed(document)] == ["A", "B", "C", "C", "C"]
+    document["C"][0]["ray"]["pull_retries"] = 1
+    assert [words[0] for words in missed(document)] == ["A", "B", "C", "C", "B", "C"]
     assert "MISSED  {'pull_retries': 2}" in results.told(document, results.claims(document))
     assert "**differ**" in results.figures(document)
 
@@ -252,6 +255,14 @@ def test_a_short_run_claims_no_speed_but_the_same_batches():
     document["C"][0]["delay_seconds"] = 99.0
     assert missed(document) == []
     document["C"][0]["identical"] = False
+    assert len(missed(document)) == 1
+
+
+def test_what_a_cut_link_holds_up_may_be_sent_again_but_not_spilled():
+    document = found()
+    document["C"][0] |= {"makes_retries": True, "ray": {"spilled_bytes": 0, "pull_retries": 2}}
+    assert missed(document) == []
+    document["C"][0]["ray"]["spilled_bytes"] = 1
     assert len(missed(document)) == 1
 
 

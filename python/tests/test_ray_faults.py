@@ -155,7 +155,9 @@ def test_without_a_place_for_workers_it_is_said_what_was_asked_and_what_there_is
     assert "asked for: 2 CPUs on" in str(caught.value)
     assert "0 of 4 CPUs free" in str(caught.value)
     loader = open_loader(recipe, node_labels={"role": "nobody"})
-    with pytest.raises(ClusterError, match=r"node_labels=\{'role': 'nobody'\}.*4 CPUs free, labels"):
+    with pytest.raises(
+        ClusterError, match=r"node_labels=\{'role': 'nobody'\}.*4 CPUs free, labels"
+    ):
         next(loader)
 
 

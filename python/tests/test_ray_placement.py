@@ -73,7 +73,9 @@ def test_auto_goes_elsewhere_at_once_where_the_trainers_have_taken_all_cores():
 
 
 def test_packed_is_the_same_node_for_all_ranks():
-    found = [seats(DATA, Wish("packed"), place(rank, 3, on=("d0", "d1", "d2")), 0) for rank in (0, 1, 2)]
+    found = [
+        seats(DATA, Wish("packed"), place(rank, 3, on=("d0", "d1", "d2")), 0) for rank in (0, 1, 2)
+    ]
     assert where(found[0]) == where(found[1]) == where(found[2]) == [("d0", 5)]
     wish = Wish("packed", node_labels={"role": "data"})
     nodes = [node("a", cpus=64), node("b", labels={"role": "data"})]
@@ -89,7 +91,9 @@ def test_no_node_is_promised_twice_however_many_ranks_and_nodes_there_are(seed):
     rng.shuffle(nodes)
     of = len(trainers) * rng.choice([1, 2, 4])
     on = tuple(n.id for n in trainers)
-    wish = Wish(rng.choice(["spread", "auto", "local"]), cpus_per_worker=rng.choice([None, None, 2]))
+    wish = Wish(
+        rng.choice(["spread", "auto", "local"]), cpus_per_worker=rng.choice([None, None, 2])
+    )
     cpus, room = dict.fromkeys([n.id for n in nodes], 0), dict.fromkeys([n.id for n in nodes], 0)
     memory = dict(cpus)
     for rank in range(of):

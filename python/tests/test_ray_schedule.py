@@ -46,7 +46,11 @@ class Simulation:
         return self.begin + place * self.stride if place < self.batches else None
 
     def nbytes(self, sequence):
-        return LARGEST if sequence < 9 or sequence % 8 < 3 else random.Random(sequence).randint(1, LARGEST)
+        return (
+            LARGEST
+            if sequence < 9 or sequence % 8 < 3
+            else random.Random(sequence).randint(1, LARGEST)
+        )
 
     def at(self, delay, what, *arguments):
         heapq.heappush(self.events, (self.now + delay, next(self.order), what, arguments))

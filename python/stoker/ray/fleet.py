@@ -163,9 +163,7 @@ class Fleet:
             self.trouble.failed("", why, error, 0.0, now)
         return EVERY
 
-    def _put_right(
-        self, nodes: list[placement.Node], place: placement.Place, now: float
-    ) -> None:
+    def _put_right(self, nodes: list[placement.Node], place: placement.Place, now: float) -> None:
         self._fit(nodes, place)
         remote = self._remote(placement.elsewhere(nodes, self._wish, place))
         wanted = placement.seats(nodes, self._wish, place, remote)

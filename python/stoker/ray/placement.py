@@ -186,7 +186,9 @@ def _seated(shares: list[_Share], wish: Wish) -> list[Seat]:
     if wish.workers is not None and shares:
         if wish.placement == "auto":
             ends = [sum(counts[:place]) for place in range(len(counts))]
-            counts = [max(0, min(n, wish.workers - end)) for n, end in zip(counts, ends, strict=True)]
+            counts = [
+                max(0, min(n, wish.workers - end)) for n, end in zip(counts, ends, strict=True)
+            ]
         else:
             rounds, rest = divmod(wish.workers, len(shares))
             counts = [rounds + (place < rest) for place in range(len(shares))]

@@ -21,7 +21,9 @@ BUSY = 0.7
 """Share of the workers' time from which on cores are what is short."""
 
 
-def read(front: report.Report, dispatcher: Dispatcher, fleet: Fleet, placement: str) -> report.Report:
+def read(
+    front: report.Report, dispatcher: Dispatcher, fleet: Fleet, placement: str
+) -> report.Report:
     """Puts together what the front door, the workers and Ray's side know."""
     with dispatcher.changed:
         reports = dispatcher.counts.reports()
