@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import stoker
-
 from stoker.ray import RayLoader
 
 if TYPE_CHECKING:

@@ -67,9 +67,16 @@ def test_auto_takes_as_many_other_nodes_as_it_is_told():
     assert [seat.node for seat in found] == ["t0", "d0"], "workers is the most"
 
 
-def test_auto_goes_elsewhere_at_once_where_the_trainers_have_taken_all_cores():
+def test_where_the_trainers_have_reserved_all_cores_those_serve_their_data_too():
     nodes = [node("t0", cpus=8), *DATA]
-    assert [s.node for s in seats(nodes, Wish(), place(0, 8, cpus=1), 0)] == ["d0"]
+    assert where(seats(nodes, Wish("local"), place(0, 8, cpus=1), 0)) == [("t0", 1)]
+    assert where(seats(nodes, Wish("local"), place(0, 1, cpus=8), 0)) == [("t0", 8)]
+
+
+def test_auto_goes_elsewhere_at_once_where_its_own_node_may_not_be_used():
+    nodes = [node("t0", labels={"role": "trainer"}), *DATA]
+    wish = Wish(node_labels={"role": "!trainer"})
+    assert [s.node for s in seats(nodes, wish, place(), 0)] == ["d0"]
 
 
 def test_packed_is_the_same_node_for_all_ranks():
@@ -105,7 +112,7 @@ def test_no_node_is_promised_twice_however_many_ranks_and_nodes_there_are(seed):
             memory[seat.node] += seat.memory
     for n in nodes:
         ranks = of // len(trainers) if n.id in on else 0
-        few = n.cpus < 2 * of  # somebody has to be served, though it be promised twice
+        few = n.cpus < 2 * of or ranks == n.cpus  # somebody has to be served
         assert few or cpus[n.id] + ranks <= n.cpus, f"seed {seed}: {n.id}"
         assert room[n.id] <= 0.6 * n.store
         assert few or memory[n.id] <= n.memory / 2

@@ -184,7 +184,7 @@ class Books:
             self._by_sequence[sequence] = batch
 
     def doom(self, call: Call, now: float) -> None:
-        """Nobody waits for a finished batch any longer; if it was being pulled it may still come."""
+        """Nobody waits for a finished batch any longer; if it is being pulled it may still come."""
         if call.doomed:
             return
         batch = self._by_sequence.get(call.sequence)

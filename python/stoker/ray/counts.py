@@ -21,6 +21,7 @@ class NodeCounts:
     local: bool
     batches: int = 0
     made_bytes: int = 0
+    pulls: int = 0
     pulled_bytes: int = 0
     """Those that came over the network to this rank's node."""
     past: Numbers | None = None
@@ -62,7 +63,9 @@ class Counts:
 
     def pulled(self, worker: int, nbytes: int) -> None:
         """A batch has come over the network."""
-        self._node_of[worker].pulled_bytes += nbytes
+        node = self._node_of[worker]
+        node.pulls += 1
+        node.pulled_bytes += nbytes
 
     def said(self, worker: int, numbers: Numbers | None) -> None:
         """A worker has answered a pulse with the numbers of its engine."""

@@ -14,6 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import ray
 from ray.exceptions import RayError, RayTaskError
 
 from stoker.errors import FetchError, StoppedError
@@ -111,7 +112,6 @@ class Dispatcher:
             while self._turn():
                 pass
         except Exception as error:
-            log.debug("the dispatcher ended", exc_info=True)
             with self.changed:
                 self.broken = error
                 self.changed.notify_all()
@@ -119,6 +119,8 @@ class Dispatcher:
     def _turn(self) -> bool:
         """Hears all that has happened, and does what is to be done; False at the end."""
         events = self._wait()
+        if not ray.is_initialized():
+            raise RuntimeError("Ray was shut down while a loader was open: close loaders first")
         with self.changed:
             now = time.monotonic()
             for event in events:

@@ -38,6 +38,9 @@ SOON = 0.1
 ROSTER = 3.0
 """Seconds that the other ranks have to say where they are, before workers are placed without."""
 
+LAST = 2.0
+"""Seconds that closing waits for a call to Ray to return."""
+
 PIECE = 8 << 20
 """Bytes of an index that are sent at once."""
 
@@ -49,7 +52,10 @@ class Hired:
     """A worker, from the moment it is asked for."""
 
     number: int
+    share: placement.Seat
+    """The seat as placement had it."""
     seat: placement.Seat
+    """The seat as it was to be had: of fewer cores, where others have taken some."""
     address: str
     handle: Any
     since: float
@@ -63,17 +69,14 @@ class Work:
 
     open_maker: Callable[..., Any]
     document: dict[str, Any]
-    overrides: dict[str, Any]
     index_files: list[Path]
-    engine: frozenset[str]
+    own: set[str]
     """Keys of the section `engine` that the recipe sets itself."""
 
     def overrides_for(self, seat: placement.Seat) -> dict[str, Any]:
-        """The recipe's values, with the seat's share of its node where it sets none."""
-        own = {"workers": seat.cpus, "memory": seat.memory}
-        return self.overrides | {
-            f"engine.{key}": value for key, value in own.items() if key not in self.engine
-        }
+        """The seat's share of its node, where the recipe does not say."""
+        share = {"workers": seat.cpus, "memory": seat.memory}
+        return {f"engine.{key}": share[key] for key in share.keys() - self.own}
 
 
 class Fleet:
@@ -124,7 +127,8 @@ class Fleet:
     def stop(self) -> None:
         """Ends the thread and all workers."""
         self._events.put(None)
-        self._thread.join()
+        # Where the head node is away the thread may hang in Ray; workers then end with the process.
+        self._thread.join(LAST)
 
     @property
     def starting(self) -> int:
@@ -145,11 +149,14 @@ class Fleet:
             event()
         for hired in list(self._hired.values()):
             self._kill(hired)
-        self._roster.leave()
+        if ray.is_initialized():
+            self._roster.leave()
 
     def _survey(self) -> float:
         """Looks at the cluster and puts it right; gives the seconds until the next look."""
         now = time.monotonic()
+        if not ray.is_initialized():
+            return EVERY  # to ask for the nodes would start a Ray of its own
         try:
             nodes = nodes_alive()
             place = self._place._replace(hosts=self._roster.read())
@@ -172,12 +179,13 @@ class Fleet:
         for hired in list(self._hired.values()):
             if hired.seat.node not in by_id:
                 self._end(hired.number, "its node is gone")
-            elif not any(fits(hired.seat, seat, self._wish) for seat in wanted):
+            elif not any(fits(hired.share, seat) for seat in wanted):
                 self._dismiss(hired)
         taken = {(hired.seat.node, hired.seat.number) for hired in self._hired.values()}
+        free = {node.id: node.free for node in nodes}
         for seat in wanted:
             if (seat.node, seat.number) not in taken and self.trouble.may_start(seat.node, now):
-                self._hire(seat, by_id[seat.node], now)
+                free[seat.node] -= self._hire(seat, by_id[seat.node], free[seat.node], now)
 
     def _fit(self, nodes: list[placement.Node], place: placement.Place) -> None:
         """Gives the batches on this node the room that they may take."""
@@ -188,15 +196,22 @@ class Fleet:
         schedule = self._dispatcher.schedule
         schedule.room = room if self._room is None else min(room, self._room)
 
-    def _hire(self, seat: placement.Seat, node: placement.Node, now: float) -> None:
+    def _hire(self, seat: placement.Seat, node: placement.Node, free: int, now: float) -> int:
+        """Asks for a worker; gives the CPUs that it reserves."""
         number, self._numbers = self._numbers, self._numbers + 1
-        if self._wish.cpus_per_worker is None and node.free >= 1:
-            # Others may have taken a part of the share; what is left is better than to wait for it.
-            seat = seat._replace(cpus=min(seat.cpus, node.free))
+        share, reserved = seat, seat.cpus
+        if self._wish.cpus_per_worker is None:
+            if free >= 1:
+                # Others may have taken a part of the share; what is left is better than to wait.
+                reserved = min(seat.cpus, free)
+                seat = seat._replace(cpus=reserved)
+            elif seat.node == self._place.node:
+                # This rank, or another loader of its, has reserved all; it may use them itself.
+                reserved = 0
         handle = (
             ray.remote(concurrency_groups=THREADS)(StokerWorker)
             .options(
-                num_cpus=seat.cpus,
+                num_cpus=reserved,
                 label_selector={"ray.io/node-id": seat.node},
                 # Inside Ray Train children would join the trainers' placement group.
                 scheduling_strategy="DEFAULT",
@@ -205,10 +220,11 @@ class Fleet:
             )
             .remote(self._work.open_maker)
         )
-        hired = Hired(number, seat, node.address, handle, now)
+        hired = Hired(number, share, seat, node.address, handle, now)
         self._hired[number] = hired
         files = [(str(path), path.stat().st_size) for path in self._work.index_files]
         self._then(hired, handle.lacks.remote(files), self._send)
+        return reserved
 
     def _then(self, hired: Hired, ref: ray.ObjectRef, step: Callable[[Hired, Any], None]) -> None:
         """Goes on with a worker once it has answered."""
@@ -292,14 +308,17 @@ class Fleet:
 
 
 def slots(seat: placement.Seat) -> int:
-    """Batches that a worker makes at once: while one is being ended, others use the cores."""
-    return min(SLOTS, 2 + seat.cpus // 4)
+    """Batches that a worker makes at once: one is copied, one is ended, others use the cores."""
+    return min(SLOTS, 3 + seat.cpus // 4)
 
 
-def fits(has: placement.Seat, wanted: placement.Seat, wish: placement.Wish) -> bool:
-    """Whether a worker may stay where it is: it has not more of the node than is its share now."""
+def fits(has: placement.Seat, wanted: placement.Seat) -> bool:
+    """Whether a worker may stay as it is: its share has not shrunk, and not grown by much.
+
+    Shares change when ranks become known or nodes come and go.
+    """
     same = (has.node, has.number) == (wanted.node, wanted.number)
-    return same and (wish.cpus_per_worker is not None or has.cpus <= wanted.cpus)
+    return same and has.cpus <= wanted.cpus < max(1.5 * has.cpus, has.cpus + 1)
 
 
 def nodes_alive() -> list[placement.Node]:
@@ -331,6 +350,7 @@ def _free_cpus() -> dict[str, int]:
         from ray._private import state
 
         found = state.available_resources_per_node()
-    except (ImportError, AttributeError):
+    except Exception:
+        log.debug("free CPUs are not known", exc_info=True)
         return {}
     return {node: int(resources.get("CPU", 0)) for node, resources in found.items()}

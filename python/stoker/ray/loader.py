@@ -1,7 +1,7 @@
 """The front door: a `stoker.Loader` whose batches are made by data workers on Ray.
 
-Each rank owns its workers: it makes every call, so it owns what they return, and all of it ends with
-the rank. Nobody coordinates the ranks; any worker can make any batch, so none is ever lost.
+Each rank owns its workers: it makes every call, so it owns what they return, and all of it ends
+with the rank. Nobody coordinates the ranks; any worker can make any batch, so none is ever lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import ray
 
-from stoker._native import Front, Maker
+from stoker._native import Front, Maker, _document
 from stoker.errors import StoppedError
 from stoker.ray import placement as where
 from stoker.ray import report as reports
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from stoker import Batch, Report
-    from stoker.ray.calls import Call, OpenBatch
+    from stoker.ray.calls import Call
 
 PATIENCE = 0.1
 """Seconds that are waited at once; between them Python hears Ctrl-C."""
@@ -63,7 +63,7 @@ class RayLoader:
             `spread`: on this rank's node and its share of the nodes without ranks. `packed`: those
             of all ranks on the largest node.
         workers: How many, at most with `auto`; by default one on each node used.
-        cpus_per_worker: Cores that each reserves and uses; by default this rank's share of its node.
+        cpus_per_worker: Cores that each reserves and uses; by default the rank's share of the node.
         node_labels: Labels that a node must have, as in Ray's label selectors, such as
             `{"role": "data"}` or `{"role": "!trainer"}`.
         deadline: Seconds without an answer after which a worker's batches are made by others, at
@@ -77,6 +77,7 @@ class RayLoader:
         ValueError: An argument is not what it may be.
     """
 
+    _read: Any = staticmethod(_document)
     _open_front: Any = Front
     _open_maker: Any = Maker
 
@@ -96,16 +97,12 @@ class RayLoader:
     ) -> None:
         wish = where.Wish(placement, workers, cpus_per_worker, node_labels)
         _check(wish, deadline, prefetch_bytes)
-        overrides = dict(overrides or {})
-        front = self._open_front(recipe, rank=rank, world_size=world_size, overrides=overrides)
-        document = front.document()
-        if document.get("vision", {}).get("pixels") is None:
-            # An eighth of the bytes of f32 on every network card. The batch says how it is to be
-            # finished, and so must the one that is handed over.
-            overrides["vision.pixels"] = document.setdefault("vision", {})["pixels"] = "u8"
-            front = self._open_front(
-                recipe, rank=front.rank, world_size=front.world_size, overrides=overrides
-            )
+        document = self._read(recipe, overrides)
+        vision = document.get("vision") or {}
+        if isinstance(vision, dict) and vision.get("pixels") is None:
+            # An eighth of the bytes of f32 on every network card.
+            document["vision"] = vision | {"pixels": "u8"}
+        front = self._open_front(document, rank=rank, world_size=world_size)
         self._front = front
         self._placement = placement
         self._ended = False
@@ -114,9 +111,8 @@ class RayLoader:
             work=Work(
                 open_maker=self._open_maker,
                 document=document,
-                overrides={},
                 index_files=front.index_files(),
-                engine=frozenset(k for k, v in document.get("engine", {}).items() if v is not None),
+                own=set(_sets(document, "engine")),
             ),
             wish=wish,
             roster=roster,
@@ -143,13 +139,13 @@ class RayLoader:
             ClusterError: There is no worker, or none that survives this batch.
             FetchError, SampleError, DatasetError, BudgetError, StoppedError: As `stoker.Loader`.
         """
-        self._front.sequence_at(0)  # in a forked child, that says so
+        self._front.sequence_at(0)  # in a forked child that says so; locks would not
         begun = time.monotonic()
         counts = self._dispatcher.counts
         counts.waiting_since = begun
         try:
             with self._dispatcher.changed:
-                head, call = self._wait(begun)
+                call = self._wait()
                 blocked = time.monotonic() - begun
                 batch = self._front.hand_over(self._dispatcher.values[call.number], blocked)
                 self._dispatcher.schedule.handed_over()
@@ -162,8 +158,8 @@ class RayLoader:
         self._dispatcher.poke()
         return batch
 
-    def _wait(self, begun: float) -> tuple[OpenBatch, Call]:
-        """Waits until the next batch is here."""
+    def _wait(self) -> Call:
+        """Waits until the next batch is here; gives the call that it came by."""
         dispatcher = self._dispatcher
         schedule = dispatcher.schedule
         self._begin()
@@ -179,7 +175,7 @@ class RayLoader:
             if head.error is not None:
                 raise head.error
             if head.ready is not None:
-                return head, head.ready
+                return head.ready
             trouble = self._fleet.trouble.error(time.monotonic())
             if trouble is not None:
                 raise trouble
@@ -239,6 +235,7 @@ class RayLoader:
             CursorError: The state was taken with another recipe or other data, or is damaged.
             StoppedError: The loader was closed.
         """
+        self._front.sequence_at(0)
         if not self._end.alive:
             raise StoppedError("the loader is closed")
         with self._dispatcher.changed:
@@ -269,6 +266,14 @@ class RayLoader:
             "a RayLoader belongs to the process that made it, as its workers do: make one in each "
             "rank, from the recipe, and pass state_dict() on"
         )
+
+
+def _sets(document: dict[str, Any], section: str) -> dict[str, Any]:
+    """What a recipe sets in a section: `None` is the default. What is no section is told later."""
+    found = document.get(section)
+    if not isinstance(found, dict):
+        return {}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _check(wish: where.Wish, deadline: float, prefetch_bytes: int | None) -> None:

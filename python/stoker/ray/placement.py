@@ -117,7 +117,8 @@ def seats(nodes: list[Node], wish: Wish, place: Place, remote: int) -> list[Seat
         shares = _packed(usable, place)
     elif wish.placement == "auto":
         near = [share for share in shares if share.node.id == place.node]
-        shares = near + [s for s in shares if s.node.id != place.node][: max(remote, not near)]
+        far = [share for share in shares if share.node.id != place.node]
+        shares = near + far[: max(remote, not near)]
     return _seated(shares, wish)
 
 
@@ -128,7 +129,7 @@ def elsewhere(nodes: list[Node], wish: Wish, place: Place) -> int:
 
 
 def matches(labels: dict[str, str], wanted: dict[str, str] | None) -> bool:
-    """Whether a node's labels are as wanted, in Ray's language: `a`, `!a`, `in(a,b)`, `!in(a,b)`."""
+    """Whether labels are as wanted, in Ray's language: `a`, `!a`, `in(a,b)`, `!in(a,b)`."""
     for key, condition in (wanted or {}).items():
         negated, listed, one = re.fullmatch(r"(!?)(?:in\((.*)\)|(.*))", condition).groups()
         values = [one] if listed is None else [value.strip() for value in listed.split(",")]
@@ -149,8 +150,10 @@ def _shares(usable: list[Node], wish: Wish, place: Place) -> list[_Share]:
     """The rank's own node, then those of the others that are dealt to it."""
     shares = []
     for node in usable:
-        cpus = math.floor((node.cpus - place.cpus * place.here) / place.here)
-        if node.id == place.node and cpus >= 1:
+        if node.id == place.node:
+            # Where the ranks have reserved all, it was for their data too.
+            left = math.floor((node.cpus - place.cpus * place.here) / place.here)
+            cpus = left if left >= 1 else max(1, math.floor(place.cpus))
             shares.append(_Share(node, cpus, _room(node, place.here)))
     hosts = {place.node, *place.hosts.values()}
     # A node with accelerators belongs to somebody's training, unless its labels were asked for.

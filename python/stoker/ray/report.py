@@ -1,5 +1,7 @@
-"""The report of a loader whose batches are made elsewhere: all workers' engines as one, and Ray's
-part: who made what where, what crossed the network, and whether that is what the trainer waits for.
+"""The report of a loader whose batches are made elsewhere.
+
+All workers' engines are told as one. Ray's part says who made what where, what crossed the network,
+and whether that is what the trainer waits for.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ def _numbers(
             "workers": sum(worker.node == node.node for worker in workers),
             "batches": node.batches,
             "made_bytes": node.made_bytes,
+            "pulls": node.pulls,
             "pulled_bytes": node.pulled_bytes,
             "fetched_bytes": counts.fetched(known.reports(node.node)),
         }
@@ -99,7 +102,8 @@ def _reason(on_ray: dict[str, Any], wait: dict[str, Any]) -> str | None:
     rate = on_ray["link_bytes_per_second"]
     speed = f"{size(rate)}/s arrive from other nodes" if rate else "nothing has arrived yet"
     return (
-        f"the trainer waits {ratio * 100:.0f} %: the network card of this node is the limit: {speed}; "
+        f"the trainer waits {ratio * 100:.0f} %: the network card of this node is the limit: "
+        f"{speed}; "
         'use vision.pixels = "u8", or more workers on this node (placement = "local")'
     )
 

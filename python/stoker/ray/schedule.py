@@ -178,11 +178,9 @@ class Schedule(Books):
                 return
             if batch.error or batch.ready or len(batch.calls) >= CALLS:
                 continue
-            if not batch.calls:
+            again = place == 0 or not self._slow or not batch.calls
+            if again and all(self._overdue(call, now) for call in batch.calls):
                 yield batch
-            elif all(self._overdue(call, now) for call in batch.calls):
-                if place == 0 or not self._slow:
-                    yield batch
 
     def _pick(
         self, batch: OpenBatch, able: list[Worker], owed: set[int | None], reserved: set[int]

@@ -1,9 +1,9 @@
 """The data worker: an actor with threads, around one engine that makes any batch it is asked for.
 
 Its calls wait in the engine without the GIL. A finished batch is returned as one buffer, which Ray
-copies into shared memory once; beside it goes a small answer that Ray sends along with the reply, so
-that the size is known, and what went wrong, before anything is pulled. Pulses have a thread of their
-own: they are answered however much is being made.
+copies into shared memory once. Beside it goes a small answer that Ray sends along with the reply,
+so that the size is known, and what went wrong, before anything is pulled. Pulses have a thread of
+their own: they are answered however much is being made.
 """
 
 from __future__ import annotations
