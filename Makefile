@@ -14,8 +14,11 @@ SOURCE := Cargo.toml Cargo.lock python/Cargo.toml python/pyproject.toml \
 export PYO3_BUILD_EXTENSION_MODULE := 1
 export UV_NATIVE_TLS := 1
 
+# Workers of the ladder import much: they need to find it compiled.
+LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
+
 .DELETE_ON_ERROR:
-.PHONY: help setup demo cluster test test-rust test-python ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs cluster cluster-docs test test-rust test-python ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +28,16 @@ setup: $(STAMPS)/wheel $(STAMPS)/models/done  ## install what is needed, build t
 demo: setup  ## a Python loader against stoker, rung by rung, with plots (3 minutes)
 	$(BIN)/stoker demo
 
-cluster: setup  ## the scale experiment: hosts with limited cards and Ray, as root (7 minutes)
+ladder: setup  ## the same job loaded in nine ways, from plain Python to stoker on Ray (6 minutes)
+	$(LADDER)
+
+ladder-docs: setup  ## the same, and the figures go into docs/ladder.md
+	$(LADDER) --docs docs/ladder.md
+
+cluster: setup  ## where data workers belong: several hosts with limited cards and Ray, as root (7 minutes)
+	$(BIN)/python -m bench.cluster
+
+cluster-docs: setup  ## the same, and the figures go into docs/cluster.md
 	$(BIN)/python -m bench.cluster --docs docs/cluster.md
 
 test: test-rust test-python  ## all tests

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
@@ -33,9 +33,17 @@ pub(crate) fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'p
 
 /// What a report with these numbers says.
 pub(crate) fn words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
-    let numbers: Report = serde_json::from_str(&json::text(numbers)?)
-        .map_err(|error| PyValueError::new_err(format!("not the numbers of a report: {error}")))?;
-    Ok(numbers.to_string())
+    json::from_python::<Report>(numbers).map(|report| report.to_string())
+}
+
+/// A recipe with its overrides as one document: no path in it is relative.
+pub(crate) fn portable<'py>(
+    recipe: &Bound<'py, PyAny>,
+    overrides: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = recipe.py();
+    let document = MadeOf::read(recipe, overrides)?.document().and_then(Document::portable);
+    json::to_python(py, &document.map_err(|error| raise(py, &error))?)
 }
 
 /// The rank as given, or as the process knows it.

@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader as engine;
 use stoker_engine::plan::Cursor;
-use stoker_engine::recipe::Document;
 use stoker_engine::sample::Rank;
 use stoker_engine::vision::Finish;
 
@@ -66,7 +65,6 @@ impl Maker {
 #[pyclass(frozen, module = "stoker._native")]
 pub(crate) struct Front {
     engine: Home<engine::Front>,
-    made_of: MadeOf,
     rank: Rank,
     finish: Finish,
 }
@@ -83,11 +81,9 @@ impl Front {
     ) -> PyResult<Self> {
         let rank = made_of::rank(recipe.py(), rank, world_size)?;
         let made_of = MadeOf::read(recipe, overrides)?;
-        let engine = patiently(recipe.py(), {
-            let made_of = made_of.clone();
-            move || engine::Front::open(made_of.recipe()?, rank)
-        })?;
-        Ok(Self { finish: engine.finish(), engine: Home::new(engine), made_of, rank })
+        let open = move || engine::Front::open(made_of.recipe()?, rank);
+        let engine = patiently(recipe.py(), open)?;
+        Ok(Self { finish: engine.finish(), engine: Home::new(engine), rank })
     }
 
     fn sequence_at(&self, steps: u64) -> PyResult<Option<u64>> {
@@ -128,11 +124,6 @@ impl Front {
 
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         made_of::report(py, &self.engine.get()?.report())
-    }
-
-    fn document<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let document = self.made_of.document().and_then(Document::portable);
-        json::to_python(py, &document.map_err(|error| raise(py, &error))?)
     }
 
     fn index_files(&self) -> PyResult<Vec<std::path::PathBuf>> {

@@ -88,6 +88,9 @@ def cluster():
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_worker_niceness", "0")
         patch.setenv("RAY_metrics_report_interval_ms", "1000")
+        # A node that was killed is to be seen as dead in some seconds rather than in fifteen.
+        patch.setenv("RAY_health_check_period_ms", "1000")
+        patch.setenv("RAY_health_check_timeout_ms", "1000")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         ray = pytest.importorskip("ray")

@@ -27,7 +27,9 @@ from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoP
 
 MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
 SETTINGS = {"samples": 40, "batch_size": 8, "profile": "standard", "seed": 0}
-STORE = Store("http://127.0.0.1:1", "a", "b", "demo", "train.jsonl", 40, 42, 9_000_000, 36_000_000)
+STORE = Store(
+    "http://127.0.0.1:1", "a", "b", "demo", "train.jsonl", 40, 42, 9_000_000, 36_000_000, 1
+)
 
 
 def rung(name: str, first: float, wait: float, step: float, steps: int = 5) -> measure.Rung:

@@ -12,11 +12,14 @@ import heapq
 import json
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 WORD = (1 << 64) - 1
 HERE = Path(__file__).parent
@@ -58,6 +61,7 @@ class Dataset:
 
     @property
     def rows(self) -> int:
+        """Rows of all shards."""
         return sum(self.shards)
 
 
@@ -80,6 +84,7 @@ def nearest(number: Fraction) -> int:
 
 
 def billionths(decimal: str) -> int:
+    """A decimal as a whole number."""
     return nearest(Fraction(decimal) * 10**9)
 
 
@@ -133,9 +138,11 @@ class Node:
     n: int = 0
 
     def left_of(self, n: int) -> int:
+        """How many of the first `n` positions go to the left."""
         return (2 * n * self.left_weight + self.weight) // (2 * self.weight)
 
     def draw(self) -> int:
+        """The dataset of the next position."""
         goes_left = self.left_of(self.n + 1) > self.left_of(self.n)
         self.n += 1
         child = self.left if goes_left else self.right
@@ -157,6 +164,7 @@ def tree(weights: dict[int, int]) -> Iterator[int]:
 
 
 def mixture(weights: list[int]) -> Iterator[int]:
+    """The datasets that are drawn, without end."""
     divisor = math.gcd(*weights)
     drawn = {dataset: weight // divisor for dataset, weight in enumerate(weights) if weight}
     return cycle(drawn) if sum(drawn.values()) <= 65536 else tree(drawn)
@@ -201,6 +209,7 @@ def row_at(recipe: Recipe, d: int, q: int) -> int:
 
 
 def spare(recipe: Recipe, d: int, q: int, attempt: int) -> int:
+    """The row that stands in at a place."""
     rows = recipe.datasets[d].rows
     e, i = divmod(q, rows)
     return permute(rows, [recipe.seed, d, 1, mix(e ^ mix(attempt))], i)

@@ -5,7 +5,7 @@
 //! sample's address; in errors and in the plan's identity it is known by its name.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::dataset::Dataset;
@@ -47,7 +47,7 @@ impl Catalog {
             let dataset = open_one(only, fetcher, progress)?;
             return Ok(Self { datasets: vec![dataset] });
         }
-        let (next, (sender, told)) = (AtomicUsize::new(0), channel());
+        let (next, (sender, told)) = (AtomicUsize::new(0), sync_channel(AT_A_TIME));
         thread::scope(|scope| {
             for number in 0..AT_A_TIME.min(components.len()) {
                 let (next, sender) = (&next, sender.clone());
@@ -138,7 +138,7 @@ fn open_some(
     components: &[Component],
     fetcher: &Fetcher,
     next: &AtomicUsize,
-    sender: &Sender<Told>,
+    sender: &SyncSender<Told>,
 ) {
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);

@@ -42,10 +42,8 @@ impl Mixture {
     pub(super) fn new(stages: Vec<Weights>) -> Self {
         let mut mixture = Self { stages: Vec::new() };
         for Weights { from, weights } in stages {
-            let before = match mixture.stages.is_empty() {
-                true => vec![0; weights.len()],
-                false => mixture.counts(from),
-            };
+            let is_first = mixture.stages.is_empty();
+            let before = if is_first { vec![0; weights.len()] } else { mixture.counts(from) };
             mixture.stages.push(Stage { from, before, draw: Draw::new(&weights) });
         }
         mixture

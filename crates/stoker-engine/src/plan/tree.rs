@@ -68,10 +68,8 @@ impl Tree {
                 Child::Node(node) => &self.nodes[node as usize],
             };
             let (left, is_left) = node.split(position);
-            (child, position) = match is_left {
-                true => (node.left, left),
-                false => (node.right, position - left),
-            };
+            (child, position) =
+                if is_left { (node.left, left) } else { (node.right, position - left) };
         }
     }
 

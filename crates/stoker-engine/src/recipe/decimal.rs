@@ -48,7 +48,7 @@ mod tests {
         {
             let decimal = Decimal::new(number).unwrap();
             assert_eq!(decimal.billionths(), billionths);
-            assert_eq!(decimal.to_f64(), number);
+            assert_eq!(decimal.to_f64().to_bits(), number.to_bits());
         }
         assert_eq!(Decimal::new(1.0 / 3.0).unwrap().billionths(), 333_333_333);
         for number in [-1e-9, f64::NAN, f64::INFINITY, 1.1e9] {

@@ -177,7 +177,9 @@ pub(super) fn stages(plan: &mut Reader<'_>, components: &[Component]) -> Vec<Sta
             plan.problem(&path, reason, Some("list the stages in their order"));
         }
         from = begin.unwrap_or(from);
-        changes.into_iter().for_each(|(dataset, weight)| weights[dataset] = weight);
+        for (dataset, weight) in changes {
+            weights[dataset] = weight;
+        }
         if weights.iter().all(|weight| *weight == Decimal::ZERO) {
             let path = format!("stages.{number}.weights");
             plan.problem(&path, "all weights are 0", Some("give one a weight above 0"));

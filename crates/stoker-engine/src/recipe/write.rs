@@ -81,14 +81,11 @@ impl Recipe {
         if let Value::Object(root) = self.to_value() {
             for (name, value) in &root {
                 match value {
-                    Value::Object(section) => {
-                        write_section(&mut text, &format!("[{name}]"), section)
-                    }
+                    Value::Object(keys) => write_section(&mut text, &format!("[{name}]"), keys),
                     Value::Array(sections) => {
-                        let sections = sections.iter().filter_map(Value::as_object);
-                        sections.for_each(|keys| {
-                            write_section(&mut text, &format!("[[{name}]]"), keys)
-                        });
+                        for keys in sections.iter().filter_map(Value::as_object) {
+                            write_section(&mut text, &format!("[[{name}]]"), keys);
+                        }
                     }
                     _ => write_key(&mut text, name, value),
                 }

@@ -12,7 +12,7 @@ const TWO: &str = "[[datasets]]\nname = 'captions'\nsource = 'a'\nweight = 3\n\
                    [[datasets]]\nname = 'documents'\nsource = 'b'\nweight = 0.5\n";
 
 fn decimal(number: f64) -> Decimal {
-    Decimal::new(number).unwrap()
+    Decimal::new(number).expect("a test takes numbers in range")
 }
 
 #[track_caller]
