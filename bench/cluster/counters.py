@@ -8,12 +8,15 @@ are read from the dump: Ray 2.60 overwrites the metric that is called so,
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+SETTLED_SECONDS = 0.2
+"""A dump that is older has been written to its end."""
 METRIC = re.compile(r"(?P<name>\w+)(\{(?P<labels>.*)\})? (?P<value>\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -104,4 +107,11 @@ def latest_state(folder: Path) -> str:
     dumps = sorted(folder.glob("session_2*/logs/debug_state.txt"), key=lambda p: p.stat().st_mtime)
     if not dumps:
         raise CountersError(f"no raylet wrote its state below {folder}")
-    return dumps[-1].read_text()
+    while True:
+        # Every second a raylet writes it anew, in place: half of one would lack lines, or digits.
+        written = dumps[-1].stat().st_mtime_ns
+        text = dumps[-1].read_text()
+        settled = time.time() - written / 1e9 > SETTLED_SECONDS
+        if settled and dumps[-1].stat().st_mtime_ns == written:
+            return text
+        time.sleep(SETTLED_SECONDS / 4)

@@ -30,8 +30,9 @@ STRIKES_AFTER = 0.25
 STEP_SECONDS = 0.1
 """How long the trainer trains on a batch: the cards could bring several in that time."""
 
-DELAY_SECONDS = 15
-"""The longest that a trainer may wait for a batch, whatever fails."""
+DELAY_SECONDS = 10
+"""The longest that a trainer may wait for a batch, whatever fails: the loader's deadline of 5 s, and
+as long again to make what is missing, over cards of this rate."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Fault:
     heal: Callable[[Bench, str], None] = lambda *_: None
     """Undoes it once the run is over."""
     makes_retries: bool = False
-    """Whether Ray has to send again what the fault itself held up."""
+    """Whether the fault itself leaves pulls that Ray has to try again."""
 
 
 def kill_workers(bench: Bench, name: str) -> None:
@@ -101,7 +102,7 @@ FAULTS = (
     Fault("worker killed", "h2", kill_workers),
     Fault("worker stopped", "h3", stop_workers, wake_workers),
     Fault("link cut", "h4", cut, mend, makes_retries=True),
-    Fault("node killed", "h2", kill_node),
+    Fault("node killed", "h2", kill_node, makes_retries=True),
 )
 """The last one takes its host's node away for good."""
 

@@ -77,29 +77,43 @@ def stalled(recipe: dict, tmp_path: Path):
         yield recipe
 
 
+ADDRESS = "127.0.0.2"
+"""Loopback; Ray takes 127.0.0.1 to mean the machine's outer address."""
+
+RAY = {
+    "RAY_AUTH_MODE": "disabled",  # else Ray makes a token in the home folder
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # other programs' memory is no reason to kill ours
+    "RAY_metrics_report_interval_ms": "1000",
+    # A node that was killed is to be seen as dead in some seconds rather than in fifteen.
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+}
+
+
 @pytest.fixture(scope="session")
 def cluster():
     """A Ray cluster of one node with 4 CPUs, which this process is connected to.
 
     Tests may add nodes and remove them. Whatever becomes of the tests, all of it is ended.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        # Ray must neither make a token in the home folder nor run its workers at nice 15.
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("RAY_metrics_report_interval_ms", "1000")
-        # A node that was killed is to be seen as dead in some seconds rather than in fifteen.
-        patch.setenv("RAY_health_check_period_ms", "1000")
-        patch.setenv("RAY_health_check_timeout_ms", "1000")
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        ray = pytest.importorskip("ray")
-        from ray.cluster_utils import Cluster
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 4, "object_store_memory": 200 << 20, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+    head = {"num_cpus": 4, "object_store_memory": 200 << 20, "include_dashboard": False}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in RAY.items():
+            patch.setenv(name, value)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        cluster = Cluster(initialize_head=True, head_node_args=head | {"node_ip_address": ADDRESS})
         try:
-            ray.init(address=cluster.address, log_to_driver=False, logging_level="warning")
+            ray.init(
+                address=cluster.address,
+                _node_ip_address=ADDRESS,
+                log_to_driver=False,
+                logging_level="warning",
+            )
             yield cluster
         finally:
             ray.shutdown()
@@ -112,7 +126,8 @@ def node(cluster):
     added = []
 
     def add(**arguments):
-        added.append(cluster.add_node(num_cpus=2, object_store_memory=200 << 20, **arguments))
+        size = {"num_cpus": 2, "object_store_memory": 200 << 20, "node_ip_address": ADDRESS}
+        added.append(cluster.add_node(**size, **arguments))
         return added[-1]
 
     yield add

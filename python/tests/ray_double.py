@@ -39,7 +39,7 @@ class Maker:
         if recipe.get("opens") == "dying":
             os._exit(3)
         for name in recipe.get("index", []):
-            kept = Path(overrides["dataset.index-dir"]) / name
+            kept = Path(recipe["dataset"]["index-dir"]) / name
             assert kept.read_bytes() == bytes(range(256)) * 40000, "the index came whole"
 
     def make(self, sequence: int, ahead: list[int]) -> Batch:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,29 @@ def test_the_latest_state_of_a_host_whose_node_was_started_twice_counts(tmp_path
         (logs / "debug_state.txt").write_text(session)
         os.utime(logs / "debug_state.txt", (number, number))
     assert ray_counters.latest_state(tmp_path) == "session_2026-1"
+
+
+def test_a_state_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path):
+    dump = tmp_path / "session_2026-1/logs/debug_state.txt"
+    dump.parent.mkdir(parents=True)
+    dump.write_text(STATE)
+    stop = threading.Event()
+
+    def write_slowly() -> None:
+        while not stop.wait(0.4):
+            with dump.open("w") as out:
+                for line in STATE.splitlines(keepends=True):
+                    out.write(line)
+                    out.flush()
+                    time.sleep(0.002)
+
+    writer = threading.Thread(target=write_slowly)
+    writer.start()
+    try:
+        assert [ray_counters.latest_state(tmp_path) for _ in range(5)] == [STATE] * 5
+    finally:
+        stop.set()
+        writer.join()
 
 
 def test_counters_are_clean_only_if_all_are_zero():

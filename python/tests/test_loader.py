@@ -162,6 +162,18 @@ def test_the_report_has_numbers_and_words(recipe):
     assert "the trainer waited" in str(report)
 
 
+def test_the_words_of_a_report_follow_from_its_numbers(recipe):
+    with stoker.Loader(recipe) as loader:
+        for batches in (0, 4):
+            for _ in range(batches):
+                next(loader)
+            report = loader.report()
+            stored = json.loads(json.dumps(report.as_dict()))
+            assert stoker._native._report_words(stored) == str(report)
+    with pytest.raises(ValueError, match="wait"):
+        stoker._native._report_words({})
+
+
 def test_all_problems_of_a_recipe_are_told_at_once(recipe):
     recipe["vision"]["pixels"] = "f16"
     recipe["pack"]["batchsize"] = 4

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -186,8 +185,10 @@ def test_no_batch_is_ever_spilled_and_what_is_ahead_stays_in_bounds(tmp_path):
 def metric(name, **labels):
     """The sum of a metric on this node, as Prometheus would read it there."""
     here = ray.get_runtime_context().get_node_id()
-    (port,) = (node["MetricsExportPort"] for node in ray.nodes() if node["NodeID"] == here)
-    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)) as page:
+    (node,) = (node for node in ray.nodes() if node["NodeID"] == here)
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with no_proxy.open(url, timeout=10) as page:
         text = page.read().decode()
     found = re.findall(rf"^{name}\{{(.*)\}} (\S+)$", text, re.MULTILINE)
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
@@ -332,7 +333,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import ray, ray_double
 ray.cloudpickle.register_pickle_by_value(ray_double)
-ray.init(address=sys.argv[3], log_to_driver=False)
+ray.init(address=sys.argv[3], _node_ip_address=sys.argv[4], log_to_driver=False)
 loader = ray_double.Loader({"batches": 1000, "folder": sys.argv[2]})
 print(next(loader).pid)
 ray.shutdown()
@@ -343,7 +344,8 @@ except RuntimeError as error:
     print(error)
 assert not ray.is_initialized()
 """
-    arguments = [str(Path(__file__).parent), str(tmp_path), cluster.address]
+    node = cluster.head_node.node_ip_address
+    arguments = [str(Path(__file__).parent), str(tmp_path), cluster.address, node]
     command = [sys.executable, "-c", program, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr

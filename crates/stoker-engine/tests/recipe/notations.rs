@@ -87,6 +87,11 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
 
     let mut document = Document::from_file(&file).unwrap();
     document.set("model=other");
+    let portable = document.clone().portable().unwrap();
+    let here = std::env::current_dir().unwrap().join("other");
+    assert_eq!(portable["model"], here.display().to_string(), "elsewhere there is another folder");
+    assert_eq!(portable["dataset"]["source"], place("train.jsonl"));
+    assert_eq!(portable["dataset"]["media-root"], "s3://b/images");
     assert_eq!(document.recipe().unwrap().model.as_deref(), Some("other"));
     assert_eq!(Recipe::from_toml(text).unwrap().model.as_deref(), Some("qwen"));
 }
