@@ -31,8 +31,8 @@ STEP_SECONDS = 0.1
 """How long the trainer trains on a batch: the cards could bring several in that time."""
 
 DELAY_SECONDS = 10
-"""The longest that a trainer may wait for a batch, whatever fails: the loader's deadline of 5 s, and
-as long again to make what is missing, over cards of this rate."""
+"""The longest that a trainer may wait for a batch, whatever fails: the loader's deadline of 5 s,
+and as long again to make what is missing, over cards of this rate."""
 
 
 @dataclass(frozen=True)
