@@ -18,7 +18,7 @@ export UV_NATIVE_TLS := 1
 LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ladder ladder-docs test test-rust test-python ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs cluster cluster-docs test test-rust test-python ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ ladder: setup  ## the same job loaded in nine ways, from plain Python to stoker 
 
 ladder-docs: setup  ## the same, and the figures go into docs/ladder.md
 	$(LADDER) --docs docs/ladder.md
+
+cluster: setup  ## where data workers belong: several hosts with limited cards and Ray, as root (7 minutes)
+	$(BIN)/python -m bench.cluster
+
+cluster-docs: setup  ## the same, and the figures go into docs/cluster.md
+	$(BIN)/python -m bench.cluster --docs docs/cluster.md
 
 test: test-rust test-python  ## all tests
 

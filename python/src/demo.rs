@@ -9,7 +9,7 @@ use stoker_engine::testing::{CHAT_KEY, ChatDataset};
 use stoker_s3::{Backend, Config, Credentials, Server};
 
 /// Sizes of the demo's images, in pixels: what the web and telephones give.
-const PIXELS: std::ops::RangeInclusive<usize> = 200_000..=2_000_000;
+const PIXELS: (usize, usize) = (200_000, 2_000_000);
 
 /// Adds the classes to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -81,9 +81,14 @@ pub(crate) struct DemoDataset(ChatDataset);
 #[pymethods]
 impl DemoDataset {
     #[new]
-    #[pyo3(signature = (*, seed, samples))]
-    fn new(seed: u64, samples: usize) -> Self {
-        Self(ChatDataset::new(seed, samples, PIXELS))
+    #[pyo3(signature = (*, seed, samples, pixels=PIXELS))]
+    fn new(seed: u64, samples: usize, pixels: (usize, usize)) -> PyResult<Self> {
+        let (least, most) = pixels;
+        if !(64..=most).contains(&least) {
+            let message = format!("images can't have from {least} to {most} pixels");
+            return Err(PyValueError::new_err(message));
+        }
+        Ok(Self(ChatDataset::new(seed, samples, least..=most)))
     }
 
     /// Key of the JSONL.

@@ -310,9 +310,15 @@ class DemoDataset:
     Args:
         seed: Chooses all of it.
         samples: Number of chat samples.
+        pixels: Fewest and most pixels of an image; small ones come more often.
+
+    Raises:
+        ValueError: Images can't have so many pixels.
     """
 
-    def __new__(cls, *, seed: int, samples: int) -> Self: ...
+    def __new__(
+        cls, *, seed: int, samples: int, pixels: tuple[int, int] = (200_000, 2_000_000)
+    ) -> Self: ...
     @property
     def key(self) -> str:
         """Key of the JSONL."""

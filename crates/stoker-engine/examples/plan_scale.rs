@@ -25,11 +25,13 @@ const DRAWS: u64 = 1_000_000;
 fn main() {
     println!("{ROWS} samples, {} shards, {DATASETS} datasets", DATASETS * SHARDS);
     println!("mixture   shuffle     open ms    bytes/sample    ns in order       ns apart");
+    // Plans stay, so that the memory of one is not that of the one before.
+    let mut plans = Vec::new();
     for (name, share) in
         [("equal", weight as fn(u64) -> Share), ("weights", uneven), ("rows", |_| Share::Rows)]
     {
         for shuffle in [Shuffle::None, Shuffle::Full, Shuffle::Block] {
-            on_paper(name, share, shuffle);
+            plans.push(on_paper(name, share, shuffle));
         }
     }
     on_disk();
@@ -43,7 +45,7 @@ fn uneven(number: u64) -> Share {
     Share::Weight(Decimal::new(0.000_001 * (number * 7919 % 100_003 + 1) as f64).unwrap())
 }
 
-fn on_paper(name: &str, share: fn(u64) -> Share, shuffle: Shuffle) {
+fn on_paper(name: &str, share: fn(u64) -> Share, shuffle: Shuffle) -> Plan {
     // Sizes from 1/10 to 19/10 of the mean.
     let mean = ROWS / DATASETS;
     let source = |number: u64| {
@@ -63,6 +65,7 @@ fn on_paper(name: &str, share: fn(u64) -> Share, shuffle: Shuffle) {
     let bytes = resident().saturating_sub(before) as f64 / ROWS as f64;
     let shuffle = shuffle.as_str();
     println!("{name:9} {shuffle:7} {opened:11.1} {bytes:15.4} {in_order:14.0} {apart:14.0}");
+    plan
 }
 
 fn nanoseconds(plan: &Plan, position: impl Fn(u64) -> u64) -> f64 {

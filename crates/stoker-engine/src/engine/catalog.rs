@@ -12,7 +12,7 @@ use crate::dataset::Dataset;
 use crate::error::{Error, Flaw, Result};
 use crate::fetch::Fetcher;
 use crate::plan::{Identity, Source};
-use crate::recipe::{Component, Recipe};
+use crate::recipe::{self, Component, Recipe};
 use crate::sample::{Extent, RawSample, Sample, SampleId};
 
 use super::rooms::hash;
@@ -103,23 +103,21 @@ impl Catalog {
 
     /// Adds the identity of all data: what is in it, and what is made of it.
     pub(crate) fn identify(&self, recipe: &Recipe, identity: &mut Identity) {
-        let both = self.datasets.iter().zip(&recipe.datasets);
         let fingerprint = |dataset: &Dataset| format!("{:016x}", dataset.fingerprint());
-        if let [only] = self.datasets.as_slice() {
-            let config = &recipe.datasets[0].dataset;
+        if let ([only], [component]) = (self.datasets.as_slice(), recipe.datasets.as_slice()) {
             identity.add("dataset", fingerprint(only));
             identity.add("dataset.rows", only.rows());
-            identity.add("dataset.media-root", config.media_root.as_deref().unwrap_or_default());
-            identity.add("dataset.allow-http", config.allow_http);
-            identity.add("dataset.max-line", config.max_line);
+            for (key, value) in meaning(&component.dataset) {
+                identity.add(&format!("dataset.{key}"), value);
+            }
             return;
         }
+        let both = self.datasets.iter().zip(&recipe.datasets);
         let value = |(number, (dataset, component)): (usize, (&Dataset, &Component))| {
-            let config = &component.dataset;
-            let options = format!("{:?}", (&config.media_root, config.allow_http, config.max_line));
-            let (rows, options) = (dataset.rows(), hash(&options));
+            let keys = hash(&format!("{:?}", meaning(&component.dataset)));
+            let (data, rows) = (fingerprint(dataset), dataset.rows());
             // The number is part of a sample's address.
-            format!("number {number}, {} of {rows} rows, keys {options}", fingerprint(dataset))
+            format!("number {number}, {data} of {rows} rows, keys {keys}")
         };
         let values = both.enumerate().map(value);
         if self.datasets.len() <= NAMED {
@@ -131,6 +129,15 @@ impl Catalog {
             identity.add("datasets", format!("{}, together {}", self.datasets.len(), hash(&all)));
         }
     }
+}
+
+/// The keys of a dataset that decide what its samples mean.
+fn meaning(config: &recipe::Dataset) -> [(&'static str, String); 3] {
+    [
+        ("media-root", config.media_root.clone().unwrap_or_default()),
+        ("allow-http", config.allow_http.to_string()),
+        ("max-line", config.max_line.to_string()),
+    ]
 }
 
 /// Opens one dataset after the other, as long as there are any.

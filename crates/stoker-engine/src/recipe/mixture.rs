@@ -157,7 +157,7 @@ fn check(top: &mut Reader<'_>, components: &[Component]) {
 
 /// Reads `plan.stages`: each names the datasets whose weight changes, the others keep theirs.
 pub(super) fn stages(plan: &mut Reader<'_>, components: &[Component]) -> Vec<Stage> {
-    let raw = plan.list("stages", "", |entry| stage(entry, components)).unwrap_or_default();
+    let raw = plan.list("plan.stages", "", |entry| stage(entry, components)).unwrap_or_default();
     let weight = |component: &Component| match component.share {
         Share::Weight(weight) => Some(weight),
         Share::Rows | Share::Epochs(_) => None,

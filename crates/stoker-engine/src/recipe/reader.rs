@@ -53,15 +53,15 @@ impl<'a> Reader<'a> {
         self.within(name, name, entries, read)
     }
 
-    /// Reads a list of sections. In paths they have the name that they give under the key `name`, or
-    /// else their number from 0.
+    /// Reads a list of sections; `kind` is where it stands. In paths they have the name that they
+    /// give under the key `name`, or else their number from 0.
     pub(super) fn list<T>(
         &mut self,
-        key: &'static str,
+        kind: &'static str,
         name: &str,
         mut read: impl FnMut(&mut Reader<'_>) -> T,
     ) -> Option<Vec<T>> {
-        let kind = if self.section.is_empty() { key } else { "plan.stages" };
+        let key = kind.rsplit('.').next().unwrap_or(kind);
         let items = match self.take(key)? {
             Value::Array(items) => items,
             other => {
