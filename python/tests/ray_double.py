@@ -32,7 +32,6 @@ class Batch:
 
 class Maker:
     def __init__(self, recipe: dict, *, overrides: dict) -> None:
-        del overrides  # they are the engine's
         self.recipe = recipe
         self.threads = overrides["engine.workers"]
         self.made = 0

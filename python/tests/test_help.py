@@ -27,6 +27,18 @@ def test_help_of_a_loader_names_each_argument_and_error():
     arguments = list(inspect.signature(stoker.Loader).parameters)
     assert arguments == ["recipe", "rank", "world_size", "overrides"]
     errors = [name for name in stoker.__all__ if name.endswith("Error")]
+    own = {"StokerError", "BugError", "CursorError", "ClusterError"}
+    for name in [*arguments, *(set(errors) - own)]:
+        assert name in text, name
+
+
+def test_help_of_a_loader_on_ray_names_each_argument_and_error():
+    pytest.importorskip("ray")
+    from stoker.ray import RayLoader
+
+    text = inspect.getdoc(RayLoader) + inspect.getdoc(RayLoader.__next__)
+    arguments = list(inspect.signature(RayLoader).parameters)
+    errors = [name for name in stoker.__all__ if name.endswith("Error")]
     own = {"StokerError", "BugError", "CursorError"}
     for name in [*arguments, *(set(errors) - own)]:
         assert name in text, name

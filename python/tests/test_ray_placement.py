@@ -6,7 +6,16 @@ import random
 
 import pytest
 from stoker.ray.adapt import Auto, Measured
-from stoker.ray.placement import Node, Place, Wish, check, elsewhere, matches, seats
+from stoker.ray.placement import (
+    Node,
+    Place,
+    Wish,
+    check,
+    elsewhere,
+    matches,
+    seats,
+    trainers,
+)
 
 GIB = 1 << 30
 
@@ -148,11 +157,15 @@ def test_labels_are_read_as_ray_reads_them(condition, fits):
         assert matches(labels, {"role": condition}) == (value in fits)
 
 
-def test_ranks_that_are_not_known_yet_are_taken_to_be_like_the_known():
+def test_ranks_that_are_not_known_yet_are_taken_to_be_everywhere_alike():
     assert Place(0, 8, "a", 1, {0: "a"}).here == 8
+    assert Place(0, 8, "a", 1, {0: "a"}, trainers=2).here == 4
     assert Place(0, 8, "a", 1, {0: "a", 1: "b"}).here == 4
+    assert Place(0, 3, "a", 1, {0: "a"}, trainers=4).here == 1
     assert Place(0, 2, "a", 1, {0: "a", 1: "b"}).here == 1
     assert Place(0, 1, "a", 1, {}).here == 1
+    assert trainers(TRAINERS + DATA) == 2
+    assert trainers(DATA) == 3
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,8 @@ class Fleet:
         now = time.monotonic()
         self._roster.enter()
         nodes = nodes_alive()
-        place = self._place._replace(hosts=self._roster.read())
+        hosts, trainers = self._roster.read(), placement.trainers(nodes)
+        place = self._place._replace(hosts=hosts, trainers=trainers)
         if len(place.hosts) < place.of and now - self._begun < ROSTER:
             return True
         self._put_right(nodes, place, now)

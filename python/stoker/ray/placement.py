@@ -59,14 +59,17 @@ class Place(NamedTuple):
     """CPUs that each rank has reserved for itself."""
     hosts: dict[int, str]
     """The nodes of all ranks, as far as they are known."""
+    trainers: int = 1
+    """Nodes that ranks may be on."""
 
     @property
     def here(self) -> int:
-        """Ranks on this rank's node; what is unknown is taken to be as dense as what is known."""
+        """Ranks on this rank's node; as long as not all are known, as many as on any other."""
         known = sum(node == self.node for node in self.hosts.values())
         if len(self.hosts) >= self.of:
             return max(1, known)
-        return max(1, known, math.ceil(self.of / max(1, len(set(self.hosts.values())))))
+        spread = max(1, self.trainers, len(set(self.hosts.values())))
+        return max(1, known, math.ceil(self.of / spread))
 
 
 class Seat(NamedTuple):
@@ -120,6 +123,11 @@ def seats(nodes: list[Node], wish: Wish, place: Place, remote: int) -> list[Seat
         far = [share for share in shares if share.node.id != place.node]
         shares = near + far[: max(remote, not near)]
     return _seated(shares, wish)
+
+
+def trainers(nodes: list[Node]) -> int:
+    """Nodes that ranks may be on: those with accelerators, where there are any."""
+    return sum(node.gpus > 0 for node in nodes) or len(nodes)
 
 
 def elsewhere(nodes: list[Node], wish: Wish, place: Place) -> int:
