@@ -80,8 +80,8 @@ class Batch(Mapping[str, Tensor]):
         """The tensors as torch tensors on the CPU, over the same memory.
 
         Those of a `shared` batch are inference tensors (`torch.inference_mode`): writing to them in
-        place raises RuntimeError, and so does saving them for a backward pass. `to` gives ordinary
-        ones.
+        place raises RuntimeError, though only once it has written; saving them for a backward pass
+        raises one too. `to` gives ordinary ones.
         """
 
     def to(

@@ -16,7 +16,8 @@ def views(batch: Batch) -> dict[str, torch.Tensor]:
     """The tensors of a batch over its own memory; see `stoker.Batch.torch`.
 
     Others may be reading the memory of a shared batch, and torch has no read-only tensors; what
-    comes nearest are inference tensors, which refuse to be written to outside of inference mode.
+    comes nearest are inference tensors: outside of inference mode an operation in place on one
+    raises RuntimeError, though only once it has written.
     """
     with torch.inference_mode() if batch.shared else nullcontext():
         return {name: torch.from_dlpack(tensor) for name, tensor in batch.items()}
