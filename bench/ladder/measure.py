@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 """Batches: one for each of two workers."""
-CALIBRATION = 4
+CALIBRATION = 8
 """Batches from which rung 0's pace is known."""
 
 
