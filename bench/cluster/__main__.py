@@ -17,7 +17,7 @@ from stoker.demo.results import machine
 from bench.cluster import __doc__ as about
 from bench.cluster import faults, placement
 from bench.cluster.bench import FULL, SHORT, Bench, bench
-from bench.cluster.counters import NONE, CountersError
+from bench.cluster.counters import CountersError
 from bench.cluster.driver import TrainerError
 from bench.cluster.hosts import HostsError
 from bench.cluster.results import PageError, claims, told, write_figures
@@ -70,15 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Brings the cluster up, runs, writes what was found."""
     began = time.monotonic()
     scale = SHORT if arguments.short else FULL
-    found: dict[str, Any] = {"ray": {}}
+    found: dict[str, Any] = {}
     with bench(scale, arguments.model, tell) as cluster:
         first = cluster.trainer(placement.TRAINERS[0])
-        counted = NONE
         for name in chosen(arguments):
             found[name] = experiment(name, cluster, first, short=arguments.short)
-            if name != "C":  # which counts each of its runs
-                before, counted = counted, cluster.counters()
-                found["ray"][name] = asdict(counted - before)
         found["settings"] = settings(cluster, short=arguments.short)
     found |= {"machine": machine(), "seconds": time.monotonic() - began}
     claimed = claims(found)

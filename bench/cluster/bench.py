@@ -45,7 +45,7 @@ class Scale:
     """Batches of one run of C."""
 
 
-FULL = Scale(mbit=40, samples=128, batch_size=4, window=Window(4, 12), batches=80)
+FULL = Scale(mbit=40, samples=128, batch_size=4, window=Window(6, 16), batches=80)
 SHORT = Scale(mbit=40, samples=48, batch_size=4, window=Window(1, 4), batches=40)
 
 

@@ -9,7 +9,7 @@ bytes, leave room for c / ratio. So k hosts are worth min(k, 1 / ratio) of a tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.cluster.bench import HOSTS
@@ -60,6 +60,7 @@ def model(hosts: int, shipped_per_fetched: float) -> float:
 def ranks(bench: Bench, trainers: dict[str, Trainer]) -> dict[str, Any]:
     """A: three trainers' hosts, the workers of all packed on the first, and each on its own."""
     found = {}
+    counted = bench.counters()
     for name, where in (("packed", packed_on(TRAINERS[0])), ("spread", HERE)):
         bench.tell(f"A: {name}")
         jobs = {
@@ -73,6 +74,7 @@ def ranks(bench: Bench, trainers: dict[str, Trainer]) -> dict[str, Any]:
         "spread_bytes_per_second": spread.fetched,
         "ratio": spread.fetched / packed.fetched,
         "model": len(TRAINERS),
+        "ray": asdict(bench.counters() - counted),
         "packed": details(packed),
         "spread": details(spread),
     }
@@ -80,18 +82,21 @@ def ranks(bench: Bench, trainers: dict[str, Trainer]) -> dict[str, Any]:
 
 def sweep(bench: Bench, trainer: Trainer) -> list[dict[str, Any]]:
     """B: one trainer's host and three that only load, over what is shipped of what is fetched."""
-    rows = []
+
+    def run(point: Point, where: dict[str, Any]) -> Steady:
+        jobs = {trainer: loader(bench, point, where)}
+        return steady(bench.network, jobs, bench.photos.row_bytes, bench.scale.window)
+
+    rows: list[dict[str, Any]] = []
+    packed: dict[str, Steady] = {}
+    counted = bench.counters()
     for point in POINTS:
         bench.tell(f"B: {point.pixels}, images of at most {point.max_pixels} pixels")
-        here, there = (
-            steady(
-                bench.network,
-                {trainer: loader(bench, point, where)},
-                bench.photos.row_bytes,
-                bench.scale.window,
-            )
-            for where in (HERE, spread_over(WORKERS))
-        )
+        # Where nothing is shipped, the size of what would be makes no difference.
+        if point.pixels not in packed:
+            packed[point.pixels] = run(point, HERE)
+        here, there = packed[point.pixels], run(point, spread_over(WORKERS))
+        before, counted = counted, bench.counters()
         shipped = there.delivered / there.fetched
         rows.append(
             {
@@ -100,6 +105,7 @@ def sweep(bench: Bench, trainer: Trainer) -> list[dict[str, Any]]:
                 "shipped_per_fetched": shipped,
                 "ratio": there.fetched / here.fetched,
                 "model": model(len(WORKERS), shipped),
+                "ray": asdict(counted - before),
                 "packed": details(here),
                 "spread": details(there),
             }

@@ -49,8 +49,10 @@ def claims(found: dict[str, Any]) -> list[Claim]:
             delay = row["delay_seconds"]
             words = f"{row['fault']}: the trainer waits no longer than {DELAY_SECONDS} s"
             claimed.append(Claim(f"C: {words}", f"{delay:.1f} s", delay <= DELAY_SECONDS))
-    for name, counted in found["ray"].items():
-        claimed.append(clean(name, counted))
+    if "A" in found:
+        claimed.append(clean("A", found["A"]["ray"]))
+    for row in found.get("B", []):
+        claimed.append(clean(f"B: {described(row)}", row["ray"]))
     for row in found.get("C", []):
         excused = RETRIES if row["makes_retries"] else ()
         claimed.append(clean(f"C: {row['fault']}", row["ray"], excused))
