@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 90
 """How long a trainer may say nothing before the run is given up."""
+
+CLOSE_SECONDS = 20
 
 
 class TrainerError(Exception):
@@ -123,9 +126,10 @@ class Trainer:
         self.wait(lambda: time.monotonic() >= until, seconds)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends it; one that does not end by itself ends with its host."""
         self._process.stdin.close()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_SECONDS)
 
     def _say(self, line: str) -> None:
         self._process.stdin.write(line + "\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.demo.results import Claim
 
 from bench.cluster.faults import DELAY_SECONDS
-from bench.cluster.placement import A_RATIO, B_TOLERANCE
+from bench.cluster.placement import A_RATIO, B_TOLERANCE, WORKERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,7 @@ def claims(found: dict[str, Any]) -> list[Claim]:
         words = f"{described(row)} is worth what the model says, to {B_TOLERANCE:.0%}"
         if not limited(row):
             claimed.append(Claim(f"B: {words}", f"{off:+.0%}", abs(off) <= B_TOLERANCE))
+            claimed += named(row)
     for row in found.get("C", []):
         same = "same" if row["identical"] else "DIFFER"
         words = f"{row['fault']}: all {row['batches']} batches are those of a run without a cluster"
@@ -57,6 +58,15 @@ def claims(found: dict[str, Any]) -> list[Claim]:
         excused = RETRIES if row["makes_retries"] else ()
         claimed.append(clean(f"C: {row['fault']}", row["ray"], excused))
     return claimed
+
+
+def named(row: dict[str, Any]) -> list[Claim]:
+    """That the loader says so where the trainer's card is what limits it."""
+    if row["model"] >= len(WORKERS):
+        return []
+    says = "network card" in row["spread"]["report"]
+    words = f"B: {described(row)}: the loader's report names the network card"
+    return [Claim(words, "named" if says else "not", says)]
 
 
 def clean(name: str, counted: dict[str, int], excused: Sequence[str] = ()) -> Claim:

@@ -275,6 +275,14 @@ def test_speeds_are_not_claimed_where_the_cores_were_the_limit():
     assert "The cores were busy" in results.figures(document)
 
 
+def test_where_the_trainers_card_is_the_limit_the_report_has_to_say_so():
+    document = found()
+    document["B"][0] |= {"shipped_per_fetched": 1.0, "ratio": 1.0, "model": 1.0}
+    assert len(missed(document)) == 1
+    document["B"][0]["spread"]["report"] = "the network card of this node is the limit"
+    assert missed(document) == []
+
+
 def test_a_short_run_claims_no_speed_but_the_same_batches():
     document = found()
     document["settings"]["short"] = True
