@@ -43,7 +43,8 @@ struct Header {
 /// |                     | uint8               | `[N, 3 * patch_size**2]`, to be finished: `to`  |
 /// | `image_grid_thw`    | int64               | `[n, 3]`: frames, rows and columns of patches   |
 ///
-/// A batch without images has neither `pixel_values` nor `image_grid_thw`.
+/// A batch without images has neither `pixel_values` nor `image_grid_thw`. With `pack.layout` other
+/// than `padded` it has one row, and other names: see `docs/reference/python.md`.
 ///
 /// All tensors lie in one piece of CPU memory, and `numpy()`, `torch()` and DLPack give views of it.
 /// It stays valid while the batch, a tensor or any view lives, and is yours to write to unless it is
@@ -148,13 +149,15 @@ impl Batch {
         Ok(arrays)
     }
 
-    /// The tensors as a dict of torch tensors on the CPU, over the same memory. Those of a `shared`
-    /// batch are inference tensors: writing to them in place raises `RuntimeError`.
+    /// The tensors as a dict of torch tensors on the CPU, over the same memory, and the `scalars`.
+    /// Those of a `shared` batch are inference tensors: writing to them in place raises
+    /// `RuntimeError`.
     fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("stoker.torch")?.getattr("views")?.call1((slf,))
     }
 
-    /// The tensors on a device, finished: a dict, ready for `model(**batch.to(device))`.
+    /// The tensors on a device, finished, and the `scalars`: a dict, ready for
+    /// `model(**batch.to(device))`.
     ///
     /// `u8` pixels are moved as bytes and finished there, `(u - mean) / std` in f32, then the
     /// temporal copies; bit for bit what `vision.pixels = "f32"` gives.
@@ -173,6 +176,20 @@ impl Batch {
     ) -> PyResult<Bound<'py, PyAny>> {
         let to = slf.py().import("stoker.torch")?.getattr("to")?;
         to.call1((slf, device, non_blocking, dtype))
+    }
+
+    /// What `forward` takes beside the tensors, as a dict of plain numbers and bools: empty, but for
+    /// packed batches (`max_length_q`, `max_length_k`, `use_cache`).
+    #[getter]
+    fn scalars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let scalars = PyDict::new(py);
+        for pack::Scalar { name, value } in self.inner.anywhere().scalars() {
+            match value {
+                pack::ScalarValue::Flag(flag) => scalars.set_item(name, flag)?,
+                pack::ScalarValue::Whole(number) => scalars.set_item(name, number)?,
+            }
+        }
+        Ok(scalars)
     }
 
     /// What finishes `u8` pixels, for those who do it without `to`: a dict of `pixels` (`f32`,
@@ -236,10 +253,7 @@ impl Batch {
 
     /// With protocol 5 and a `buffer_callback` the tensors are handed over without a copy; what is
     /// unpickled is a `shared` batch over the memory that it is given.
-    fn __reduce_ex__<'py>(
-        slf: &Bound<'py, Self>,
-        protocol: u32,
-    ) -> PyResult<Bound<'py, PyTuple>> {
+    fn __reduce_ex__<'py>(slf: &Bound<'py, Self>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
         let this = slf.get();
         let batch = RawValue::from_string(this.inner.anywhere().header());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::block::{Lease, Memory};
 use crate::error::{BadSample, Error, Result};
-use crate::pack::Tensor;
+use crate::pack::{Scalar, Tensor};
 use crate::plan::Cursor;
 use crate::sample::{BatchName, SampleId};
 
@@ -28,6 +28,7 @@ pub(crate) struct About {
     pub(crate) sequence: u64,
     pub(crate) samples: Vec<SampleId>,
     pub(crate) tensors: Vec<Tensor>,
+    pub(crate) scalars: Vec<Scalar>,
     pub(crate) bad: Vec<BadSample>,
     pub(crate) tokens: u64,
     pub(crate) images: u64,
@@ -60,6 +61,11 @@ impl Batch {
         self.tensors().iter().find(|tensor| tensor.name == name)
     }
 
+    /// What the model takes beside them, as plain values.
+    pub fn scalars(&self) -> &[Scalar] {
+        &self.about.scalars
+    }
+
     /// The bytes of a tensor of this batch: row-major, in the machine's byte order.
     pub fn data(&self, tensor: &Tensor) -> &[u8] {
         &self.lease[tensor.range()]
@@ -75,14 +81,26 @@ impl Batch {
         &self.about.bad
     }
 
-    /// Tokens, padding not counted.
+    /// Tokens, padding and neutral images not counted.
     pub fn tokens(&self) -> u64 {
         self.about.tokens
     }
 
-    /// Images.
+    /// Images, neutral ones not counted.
     pub fn images(&self) -> u64 {
         self.about.images
+    }
+
+    /// Tokens of padding and of neutral images.
+    pub(crate) fn padding(&self) -> u64 {
+        let places = self.tensor("input_ids").map_or(0, |tensor| tensor.shape.iter().product());
+        (places as u64).saturating_sub(self.tokens())
+    }
+
+    /// Images that it was given for want of others.
+    pub(crate) fn neutral_images(&self) -> u64 {
+        let images = self.tensor("image_grid_thw").map_or(0, |tensor| tensor.shape[0]);
+        (images as u64).saturating_sub(self.images())
     }
 
     /// Where to go on after it, if it was delivered by a loader.

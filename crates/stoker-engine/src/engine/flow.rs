@@ -236,7 +236,7 @@ impl Line {
         drop(expected);
         let draft = self.workers.run(Work::Fill, sequence, move |_| held.draft(bytes)).await??;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));
-        let mut text = slots.pop().expect("the last slot is for the text");
+        let mut rest = slots.pop().expect("the last slot is for the rest");
 
         let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
         let learned: Vec<bool> = flaws.iter().map(Option::is_none).collect();
@@ -247,7 +247,7 @@ impl Line {
         }
         let rooms = Arc::clone(&self.rooms);
         let write = move |_: &mut _| {
-            rooms.write_text(&layout, &samples, &learned, &mut text);
+            rooms.write_rest(&layout, &samples, &learned, &mut rest);
             (layout, samples)
         };
         let (layout, samples) = self.workers.run(Work::Fill, sequence, write).await?;

@@ -41,7 +41,7 @@ impl Reference {
         }
         let layout = self.rooms.layout(&samples);
         let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
-        let mut text = slots.pop().expect("the last slot is for the text");
+        let mut rest = slots.pop().expect("the last slot is for the rest");
         let mut slots = slots.into_iter();
         let mut learned = Vec::new();
         for sample in &samples {
@@ -51,8 +51,8 @@ impl Reference {
                 bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
             }
         }
-        self.rooms.write_text(&layout, &samples, &learned, &mut text);
-        drop(text);
+        self.rooms.write_rest(&layout, &samples, &learned, &mut rest);
+        drop(rest);
         Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
     }
 
@@ -146,12 +146,10 @@ impl Reference {
     }
 }
 
-/// Slots of all images in reading order, then one for all text tensors.
+/// Slots of all images in reading order, then one for all the rest.
 pub(super) fn slot_ranges(layout: &Layout) -> Vec<std::ops::Range<usize>> {
     let mut ranges: Vec<_> = layout.slots.iter().flatten().cloned().collect();
-    let pixels = layout.tensor("pixel_values").map_or(0, |tensor| tensor.range().end);
-    let text = pixels.next_multiple_of(crate::pack::ALIGNMENT);
-    ranges.push(text..layout.bytes);
+    ranges.push(layout.rest());
     ranges
 }
 
@@ -169,6 +167,7 @@ pub(super) fn finished(
         sequence,
         samples: samples.iter().map(|sample| sample.id).collect(),
         tensors: layout.tensors,
+        scalars: layout.scalars,
         tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
         bad: bad.into_iter().map(Into::into).collect(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::batch::Batch;
 use super::workers::Bench;
 use crate::dataset::Dataset;
 use crate::error::{
@@ -17,9 +18,9 @@ use crate::error::{
 use crate::fetch::Fetcher;
 use crate::image;
 use crate::metrics::{Metrics, Room};
-use crate::pack::{self, Layout, PatchRow};
+use crate::pack::{self, Layout, NeutralImage, Packer, PatchRow};
 use crate::plan::{Identity, Plan};
-use crate::recipe::{OnBadSample, Recipe, RgbRules};
+use crate::recipe::{self, OnBadSample, Recipe, RgbRules};
 use crate::sample::{
     EncodedImage, Extent, ImageRef, Measured, Position, RawSample, RgbImage, Sample, SampleId,
 };
@@ -39,6 +40,7 @@ pub struct Rooms {
     pub(crate) fetcher: Fetcher,
     pub(crate) vision: Preprocessor,
     pub(crate) text: Encoder,
+    pack: Packer,
     rgb: RgbRules,
 }
 
@@ -47,12 +49,13 @@ impl Rooms {
     pub fn open(recipe: Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
         let metrics = Arc::<Metrics>::default();
         let (vision, text) = of_model(&recipe)?;
+        let pack = packer(&recipe.pack, &vision, &text)?;
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
         let dataset = Dataset::open(&recipe.dataset, &fetcher, progress)?;
         let identity = identity(&recipe, &dataset, &vision, &text);
-        let plan = Plan::new(&recipe.plan, recipe.pack.batch_size, dataset.rows(), identity)?;
+        let plan = Plan::new(&recipe.plan, batch_size(&recipe)?, dataset.rows(), identity)?;
         let rgb = recipe.compat.rgb();
-        Ok(Self { recipe, metrics, plan, dataset, fetcher, vision, text, rgb })
+        Ok(Self { recipe, metrics, plan, dataset, fetcher, vision, text, pack, rgb })
     }
 
     /// Opens the dataset alone.
@@ -124,7 +127,9 @@ impl Rooms {
         let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
         meter.bytes.add(size_of_val(text.tokens.as_slice()) as u64);
         images.truncate(text.images);
-        Ok(Measured { id: sample.id, text, images, origin: sample.origin })
+        let measured = Measured { id: sample.id, text, images, origin: sample.origin };
+        self.pack.admit(&measured)?;
+        Ok(measured)
     }
 
     fn inspect(&self, name: String, bytes: Bytes) -> Result<EncodedImage, Flaw> {
@@ -136,8 +141,7 @@ impl Rooms {
 
     /// Places everything in a batch.
     pub(super) fn layout(&self, samples: &[Measured]) -> Layout {
-        let row = PatchRow { dtype: self.vision.dtype(), columns: self.vision.columns() };
-        pack::layout(samples, row, &self.recipe.pack)
+        self.pack.layout(samples)
     }
 
     /// Decodes an image and writes its patches; on a flaw, the mean colour.
@@ -176,18 +180,34 @@ impl Rooms {
         Ok(self.vision.resize(rgb, &image.plan, &mut bench.scratch).clone())
     }
 
-    /// Writes the text tensors.
-    pub(super) fn write_text(
+    /// Writes what no image of a sample fills: neutral images and the text tensors.
+    pub(super) fn write_rest(
         &self,
         layout: &Layout,
         samples: &[Measured],
         learned: &[bool],
-        text: &mut [u8],
+        rest: &mut [u8],
     ) {
         let meter = self.metrics.room(Room::Pack);
         let _busy = meter.enter();
-        meter.bytes.add(text.len() as u64);
-        pack::write_text(layout, samples, learned, self.text.pad_token(), text);
+        meter.bytes.add(rest.len() as u64);
+        let start = layout.rest().start;
+        for slot in &layout.neutral {
+            let slot = &mut rest[slot.start - start..slot.end - start];
+            self.vision.write_neutral(&self.vision.smallest(), slot);
+        }
+        self.pack.write_text(layout, samples, learned, rest);
+    }
+
+    /// Counts what a batch brings to a trainer.
+    pub(crate) fn count(&self, batch: &Batch) {
+        let metrics = &self.metrics;
+        metrics.samples.add(batch.samples().len() as u64);
+        metrics.images.add(batch.images());
+        metrics.neutral_images.add(batch.neutral_images());
+        metrics.tokens.add(batch.tokens());
+        metrics.padding.add(batch.padding());
+        metrics.room.add(self.recipe.pack.max_tokens.map_or(0, u64::from));
     }
 
     /// Turns a flaw into a bad sample to go on from, or into the error that ends the run.
@@ -198,6 +218,17 @@ impl Rooms {
             OnBadSample::Stop => Err(Error::Sample(Box::new(error))),
         }
     }
+}
+
+/// Samples of a batch.
+fn batch_size(recipe: &Recipe) -> Result<u32> {
+    recipe.pack.batch_size.ok_or_else(|| {
+        Error::Recipe(vec![Problem {
+            path: "pack.max-tokens".into(),
+            reason: "the engine can't make such batches yet".into(),
+            hint: Some("set pack.batch-size; pack.layout = \"packed\" works with it".into()),
+        }])
+    })
 }
 
 /// Opens the rooms that read the model's files; what is wrong in either is told at once.
@@ -211,7 +242,8 @@ fn of_model(recipe: &Recipe) -> Result<(Preprocessor, Encoder)> {
         }]));
     }
     let vision = Preprocessor::open(model, &recipe.vision, recipe.compat);
-    match (vision, Encoder::open(model, &recipe.text)) {
+    let text = Encoder::open(model, &recipe.text, pack::room_for_a_sample(&recipe.pack));
+    match (vision, text) {
         (Ok(vision), Ok(text)) => Ok((vision, text)),
         (Err(Error::Recipe(mut problems)), Err(Error::Recipe(more))) => {
             problems.extend(more);
@@ -219,6 +251,13 @@ fn of_model(recipe: &Recipe) -> Result<(Preprocessor, Encoder)> {
         }
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
+}
+
+fn packer(config: &recipe::Pack, vision: &Preprocessor, text: &Encoder) -> Result<Packer> {
+    let row = PatchRow { dtype: vision.dtype(), columns: vision.columns() };
+    let grid = vision.smallest().grid;
+    let neutral = NeutralImage { text: text.lone_image(grid, vision.merge_size()), grid };
+    Packer::open(config, row, text.pad_token(), neutral)
 }
 
 /// A missing, forbidden or oversized object is the sample's flaw; all else is the operator's.
@@ -260,7 +299,10 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));
     identity.add("text", hash(text.identity()));
-    identity.add("pack.pad-to-multiple", recipe.pack.pad_to_multiple);
+    let recipe::Pack { layout, min_images_per_batch, pad_to_multiple, .. } = recipe.pack;
+    identity.add("pack.pad-to-multiple", pad_to_multiple);
+    identity.add("pack.layout", format!("{layout:?}"));
+    identity.add("pack.min-images-per-batch", min_images_per_batch);
     identity.add("engine.on-bad-sample", format!("{:?}", recipe.engine.on_bad_sample));
     identity
 }

@@ -93,9 +93,7 @@ impl Front {
 
     fn count(&self, batch: &Batch) {
         let metrics = &self.rooms.metrics;
-        metrics.samples.add(batch.samples().len() as u64);
-        metrics.images.add(batch.images());
-        metrics.tokens.add(batch.tokens());
+        self.rooms.count(batch);
         let bad = batch.bad_samples();
         let neutralised = bad.iter().filter(|bad| batch.samples().contains(&bad.id)).count();
         metrics.neutralised.add(neutralised as u64);

@@ -31,9 +31,7 @@ impl Maker {
     pub fn make(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let batch = self.flow.take(sequence, patience)?;
         if let Some(batch) = &batch {
-            self.rooms.metrics.samples.add(batch.samples().len() as u64);
-            self.rooms.metrics.images.add(batch.images());
-            self.rooms.metrics.tokens.add(batch.tokens());
+            self.rooms.count(batch);
         }
         Ok(batch)
     }

@@ -30,8 +30,8 @@ use serde_json::Value;
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
 pub use document::Document;
 pub use sections::{
-    Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Shuffle,
-    Text, TrainOn, Vision,
+    BatchLayout, Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe,
+    Shuffle, Text, TrainOn, Vision,
 };
 
 use crate::error::Result;

@@ -177,13 +177,36 @@ pub enum OnTooLong {
     DropImages,
 }
 
-/// `[pack]`: what a batch holds.
+/// `[pack]`: what a batch holds, and how. Either `batch_size` or `max_tokens` is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// Samples per batch and rank. 8.
-    pub batch_size: u32,
+    pub batch_size: Option<u32>,
+    /// Most tokens per batch and rank, image tokens and padding included, in place of
+    /// `batch-size`: as many samples share a batch as go into it.
+    pub max_tokens: Option<u32>,
+    /// With `max-tokens`: most images per batch; no limit by default.
+    pub max_images: Option<u32>,
+    /// With `max-tokens`: most rows of `pixel_values` per batch; no limit by default.
+    pub max_patches: Option<u32>,
+    /// Fewest images per batch; what is missing is made up with neutral ones. 0; 1 is what sharded
+    /// vision towers need, as ranks without an image would hang them.
+    pub min_images_per_batch: u32,
+    /// How samples lie in a batch. `padded`; with `max-tokens` it is `packed`.
+    pub layout: BatchLayout,
     /// The token dimension is padded to a multiple of this. 1.
     pub pad_to_multiple: u32,
+}
+
+/// How samples lie in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchLayout {
+    /// Each in a row of its own.
+    Padded,
+    /// All in one row, as transformers takes it.
+    Packed,
+    /// All in one row, as Qwen's finetuning code takes it.
+    OfficialFinetune,
 }
 
 /// `[engine]`: memory and threads.
@@ -267,7 +290,15 @@ impl Default for Text {
 
 impl Default for Pack {
     fn default() -> Self {
-        Self { batch_size: 8, pad_to_multiple: 1 }
+        Self {
+            batch_size: Some(8),
+            max_tokens: None,
+            max_images: None,
+            max_patches: None,
+            min_images_per_batch: 0,
+            layout: BatchLayout::Padded,
+            pad_to_multiple: 1,
+        }
     }
 }
 

@@ -29,6 +29,7 @@ struct Seen {
     name: String,
     samples: Vec<u64>,
     tensors: Vec<(String, String, Vec<u8>)>,
+    scalars: String,
     bad: Vec<String>,
 }
 
@@ -40,6 +41,7 @@ fn see(batch: &Batch) -> Seen {
         name: format!("{:?}", batch.name()),
         samples: batch.samples().iter().map(|id| id.row).collect(),
         tensors: batch.tensors().iter().map(tensor).collect(),
+        scalars: format!("{:?}", batch.scalars()),
         bad: batch.bad_samples().iter().map(ToString::to_string).collect(),
     }
 }
@@ -85,17 +87,22 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
         (prop::sample::select(vec![1_u32, 2, 4]), any::<prop::sample::Index>()),
         prop::sample::select(vec!["f32", "bf16", "u8"]),
         (1_u32..33, prop::sample::select(vec!["full", "none"])),
+        (prop::sample::select(vec!["padded", "packed", "official-finetune"]), 0_u32..9),
     );
     runner
         .run(
             &strategy,
-            |(seed, batch, (workers, prefetch, memory), (ranks, index), pixels, (pad, shuffle))| {
+            |(seed, batch, engine, (ranks, index), pixels, (pad, shuffle), (layout, images))| {
+                let (workers, prefetch, memory) = engine;
                 let recipe = made(
                     &source,
                     json!({
                         "plan": {"seed": seed, "shuffle": shuffle},
                         "vision": {"pixels": pixels},
-                        "pack": {"batch-size": batch, "pad-to-multiple": pad},
+                        "pack": {
+                            "batch-size": batch, "pad-to-multiple": pad, "layout": layout,
+                            "min-images-per-batch": images,
+                        },
                         "engine": {"workers": workers, "prefetch": prefetch, "memory": memory},
                     }),
                 );
@@ -108,6 +115,30 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
             },
         )
         .unwrap();
+}
+
+#[test]
+fn the_report_tells_padding_and_neutral_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    for layout in ["padded", "packed"] {
+        let pack = json!({"batch-size": 2, "layout": layout, "min-images-per-batch": 9,
+                          "pad-to-multiple": 64});
+        let loader = Loader::open(made(&source, json!({"pack": pack})), rank(0, 1)).unwrap();
+        let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("a batch") };
+        let size = |name: &str| batch.tensor(name).unwrap().shape.iter().product::<usize>() as u64;
+        let report = loader.report();
+        assert_eq!(report.tokens + report.padding, size("input_ids"));
+        assert_eq!(report.images + report.neutral_images, size("image_grid_thw") / 3);
+        assert_eq!(report.images + report.neutral_images, 9);
+        assert_eq!(report.packing, None, "it is not packed to a budget");
+        let share = 100.0 * report.padding as f64 / size("input_ids") as f64;
+        let words = format!(
+            "batches: {share:.1} % of their tokens are padding, {} neutral images\n",
+            report.neutral_images
+        );
+        assert!(report.to_string().contains(&words), "{report}");
+    }
 }
 
 /// One row, fewer rows than a batch, more ranks than batches, nothing made ahead.

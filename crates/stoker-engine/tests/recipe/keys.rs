@@ -95,6 +95,8 @@ fn defaults_are_what_the_documentation_says() {
         ("text", "max-tokens", json!(null), "no limit by default"),
         ("text", "on-too-long", json!("refuse"), "`refuse`"),
         ("pack", "batch-size", json!(8), "8."),
+        ("pack", "min-images-per-batch", json!(0), "0;"),
+        ("pack", "layout", json!("padded"), "`padded`"),
         ("pack", "pad-to-multiple", json!(1), "1."),
         ("engine", "prefetch", json!(32), "32:"),
         ("engine", "on-bad-sample", json!("replace"), "`replace`"),
