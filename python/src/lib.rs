@@ -25,6 +25,9 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::buffer::PyBuffer;
     use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
+    use crate::made_of;
 
     #[pymodule_export]
     use crate::batch::Batch;
@@ -39,6 +42,22 @@ mod _native {
     #[pyfunction]
     fn _batch(header: &str, memory: PyBuffer<u8>) -> PyResult<Batch> {
         Batch::of_parts(header, memory)
+    }
+
+    /// A recipe with its overrides, for another process or host.
+    #[pyfunction]
+    #[pyo3(signature = (recipe, overrides=None))]
+    fn _document<'py>(
+        recipe: &Bound<'py, PyAny>,
+        overrides: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        made_of::portable(recipe, overrides)
+    }
+
+    /// What a report with these numbers says.
+    #[pyfunction]
+    fn _report_words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
+        made_of::words(numbers)
     }
 
     /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.

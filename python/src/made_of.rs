@@ -31,6 +31,21 @@ pub(crate) fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'p
     read.call1((report.to_string(), json::to_python(py, report)?))
 }
 
+/// What a report with these numbers says.
+pub(crate) fn words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
+    json::from_python::<Report>(numbers).map(|report| report.to_string())
+}
+
+/// A recipe with its overrides as one document: no path in it is relative.
+pub(crate) fn portable<'py>(
+    recipe: &Bound<'py, PyAny>,
+    overrides: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = recipe.py();
+    let document = MadeOf::read(recipe, overrides)?.document().and_then(Document::portable);
+    json::to_python(py, &document.map_err(|error| raise(py, &error))?)
+}
+
 /// The rank as given, or as the process knows it.
 pub(crate) fn rank(py: Python<'_>, rank: Option<i64>, world_size: Option<i64>) -> PyResult<Rank> {
     let resolve = py.import("stoker._rank")?.getattr("resolve")?;
@@ -101,6 +116,11 @@ impl MadeOf {
     }
 
     pub(crate) fn recipe(&self) -> Result<Recipe, Error> {
+        self.document()?.recipe()
+    }
+
+    /// The recipe with its overrides.
+    pub(crate) fn document(&self) -> Result<Document, Error> {
         let mut document = match &self.recipe {
             Source::File(path) => Document::from_file(path)?,
             Source::Document(document) => Document::from_value(document.clone())?,
@@ -108,7 +128,7 @@ impl MadeOf {
         for (path, value) in &self.overrides {
             document.set_value(path, value.clone());
         }
-        document.recipe()
+        Ok(document)
     }
 }
 

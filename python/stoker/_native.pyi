@@ -35,8 +35,9 @@ class Loader:
             `engine`.
         rank: This process in the data-parallel group, from 0. Processes that share data (tensor,
             pipeline and context parallel ranks) have the same. By default that of
-            torch.distributed if it is initialised, else the environment's RANK, else 0. With
-            tensor, pipeline or context parallelism give it: the defaults count all processes.
+            torch.distributed if it is initialised, else Ray Train's, else the environment's RANK,
+            else 0. With tensor, pipeline or context parallelism give it: the defaults count all
+            processes.
         world_size: Size of the data-parallel group; goes together with `rank`. It must divide
             `plan.lanes`.
         overrides: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.
@@ -241,6 +242,20 @@ class Front:
     @property
     def world_size(self) -> int:
         """Of how many ranks."""
+
+def _document(
+    recipe: str | PathLike[str] | dict[str, Any], overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A recipe with its overrides, for another process or host.
+
+    Its keys are kebab-case, and no path in it is relative.
+
+    Raises:
+        RecipeError: It can't be read; what is wrong with its values is told where it is opened.
+    """
+
+def _report_words(numbers: Mapping[str, Any]) -> str:
+    """What a report with these numbers says; see `stoker.Report`."""
 
 def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""

@@ -24,7 +24,7 @@ use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::Front;
-pub use look::{IndexSummary, Peek, index, peek};
+pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
 pub use maker::Maker;
 
 /// Batches that may be filled at once, from the one that is asked for next on: one with the
@@ -185,6 +185,7 @@ impl Loader {
 
     fn start(&self) -> Result<Flow> {
         let flow = Flow::start(self.front.rooms())?;
+        self.front.window().into_iter().for_each(|start| flow.learn(start));
         for sequence in (0..FILLED_AHEAD).filter_map(|steps| self.front.sequence_at(steps)) {
             flow.want(sequence);
         }

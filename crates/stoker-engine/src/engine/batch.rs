@@ -11,7 +11,7 @@ use super::block::{Lease, Memory};
 use crate::error::{BadSample, Error, Result};
 use crate::pack::{Scalar, Tensor};
 use crate::plan::Cursor;
-use crate::sample::{BatchName, SampleId};
+use crate::sample::{BatchName, SampleId, WindowStart};
 
 /// A finished batch. Its tensors are views of one lease; the memory is given back when the last
 /// holder of the lease drops it.
@@ -32,6 +32,8 @@ pub(crate) struct About {
     pub(crate) bad: Vec<BadSample>,
     pub(crate) tokens: u64,
     pub(crate) images: u64,
+    /// Where its window begins and the next one, where samples are packed.
+    pub(crate) windows: Option<[WindowStart; 2]>,
     pub(crate) cursor: Option<Cursor>,
 }
 

@@ -5,12 +5,14 @@
 mod batch;
 mod block;
 mod budget;
+mod catalog;
 mod flow;
 mod machine;
 mod peek;
 mod pool;
 pub mod reference;
 mod rooms;
+mod windows;
 mod workers;
 
 pub use batch::Batch;
@@ -19,3 +21,4 @@ pub use peek::Peek;
 pub use rooms::Rooms;
 
 pub(crate) use flow::Flow;
+pub(crate) use windows::FIRST_WINDOW;

@@ -11,10 +11,13 @@ use super::block::{Draft, Slot};
 use super::peek::Peek;
 use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
+use super::windows::{FIRST_WINDOW, OpenWindow};
 use super::workers::Bench;
 use crate::error::{Error, Flaw, Result, SampleError};
-use crate::pack::Layout;
-use crate::sample::{BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+use crate::pack::{Layout, SampleSize};
+use crate::sample::{
+    BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId, WindowStart,
+};
 
 /// Makes batches one by one.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct Reference {
     rooms: Arc<Rooms>,
     pool: Arc<Pool>,
     bench: Bench,
+    window: Option<OpenWindow>,
     taken: u64,
 }
 
@@ -29,15 +33,20 @@ impl Reference {
     /// A loop over opened rooms.
     pub fn new(rooms: Arc<Rooms>) -> Self {
         let pool = Pool::new(usize::MAX / 4, Arc::clone(&rooms.metrics));
-        Self { rooms, pool, bench: Bench::default(), taken: 0 }
+        Self { rooms, pool, bench: Bench::default(), window: None, taken: 0 }
     }
 
     /// Makes one batch of the global sequence.
     pub fn batch(&mut self, sequence: u64) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
         let (mut samples, mut bad) = (Vec::new(), Vec::new());
-        for position in self.rooms.plan.positions(name) {
-            samples.push(self.find(position, &mut bad)?);
+        self.open_window_of(sequence)?;
+        let planned = self.rooms.planned(sequence, self.window.as_ref())?;
+        for sample in &planned {
+            samples.push(self.find(sample.position, &mut bad)?);
+        }
+        for left_out in self.rooms.left_out(&planned, &samples.iter().collect::<Vec<_>>()) {
+            bad.push(self.rooms.changed(&samples.remove(left_out))?);
         }
         let layout = self.rooms.layout(&samples);
         let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
@@ -53,13 +62,33 @@ impl Reference {
         }
         self.rooms.write_rest(&layout, &samples, &learned, &mut rest);
         drop(rest);
-        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
+        let windows = self.window.as_ref().map(|window| [window.start, window.next()]);
+        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad, windows))
+    }
+
+    /// Where samples are packed, opens all windows up to the one of a batch, one after the other.
+    fn open_window_of(&mut self, sequence: u64) -> Result<()> {
+        let Some(number) = self.rooms.window_of(sequence) else { return Ok(()) };
+        self.window = self.window.take().filter(|window| window.start.number <= number);
+        while self.window.as_ref().is_none_or(|window| window.start.number < number) {
+            let start = self.window.as_ref().map_or(FIRST_WINDOW, OpenWindow::next);
+            let mut window = self.rooms.empty_window()?;
+            for position in start.position.0.. {
+                if window.is_full() {
+                    break;
+                }
+                let sample = self.find(Position(position), &mut Vec::new())?;
+                window.push(SampleSize::of(&sample));
+            }
+            self.window = Some(OpenWindow::new(start, window.pack()));
+        }
+        Ok(())
     }
 
     /// One sample as the model sees it. A bad sample is an error.
     pub(crate) fn peek(&mut self, position: Position) -> Result<Peek> {
         let id = self.rooms.plan.sample_at(position);
-        let origin = self.rooms.dataset.origin(id.row);
+        let origin = self.rooms.catalog.origin(id);
         let bad = |flaw| {
             let origin = origin.clone();
             Error::Sample(Box::new(SampleError { id, flaw, origin }))
@@ -84,7 +113,7 @@ impl Reference {
             match self.try_sample(id)? {
                 Ok(measured) => return Ok(measured),
                 Err(flaw) => {
-                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
             }
         }
@@ -100,12 +129,12 @@ impl Reference {
 
     fn read(&self, id: SampleId) -> Result<Result<Sample, Flaw>> {
         let rooms = &self.rooms;
-        let extent = match rooms.dataset.locate(id.row) {
+        let extent = match rooms.catalog.locate(id) {
             Ok(extent) => extent,
             Err(flaw) => return Ok(Err(flaw)),
         };
         let bytes = rooms.fetcher.read_blocking(&extent)?;
-        let raw = RawSample { id, bytes, origin: rooms.dataset.origin(id.row) };
+        let raw = RawSample { id, bytes, origin: rooms.catalog.origin(id) };
         Ok(rooms.parse(&raw))
     }
 
@@ -161,6 +190,7 @@ pub(super) fn finished(
     layout: Layout,
     lease: super::block::Lease,
     bad: Vec<SampleError>,
+    windows: Option<[WindowStart; 2]>,
 ) -> Batch {
     let about = About {
         name,
@@ -171,6 +201,7 @@ pub(super) fn finished(
         tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
         bad: bad.into_iter().map(Into::into).collect(),
+        windows,
         cursor: None,
     };
     Batch { about, lease: Arc::new(lease) }

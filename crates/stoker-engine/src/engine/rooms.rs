@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::batch::Batch;
+use super::catalog::Catalog;
 use super::workers::Bench;
-use crate::dataset::Dataset;
 use crate::error::{
     Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
     Problem, Result, SampleError,
@@ -36,11 +36,11 @@ pub struct Rooms {
     pub(crate) recipe: Recipe,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) plan: Plan,
-    pub(crate) dataset: Dataset,
+    pub(crate) catalog: Catalog,
     pub(crate) fetcher: Fetcher,
     pub(crate) vision: Preprocessor,
     pub(crate) text: Encoder,
-    pack: Packer,
+    pub(super) pack: Packer,
     rgb: RgbRules,
 }
 
@@ -51,20 +51,21 @@ impl Rooms {
         let (vision, text) = of_model(&recipe)?;
         let pack = packer(&recipe.pack, &vision, &text)?;
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
-        let dataset = Dataset::open(&recipe.dataset, &fetcher, progress)?;
-        let identity = identity(&recipe, &dataset, &vision, &text);
-        let plan = Plan::new(&recipe.plan, batch_size(&recipe)?, dataset.rows(), identity)?;
+        let catalog = Catalog::open(&recipe, &fetcher, progress)?;
+        let identity = identity(&recipe, &catalog, &vision, &text);
+        let (batch_size, sources) = (recipe.pack.batch_size, catalog.sources(&recipe));
+        let plan = Plan::new(&recipe.plan, batch_size, &sources, identity)?;
         let rgb = recipe.compat.rgb();
-        Ok(Self { recipe, metrics, plan, dataset, fetcher, vision, text, pack, rgb })
+        Ok(Self { recipe, metrics, plan, catalog, fetcher, vision, text, pack, rgb })
     }
 
-    /// Opens the dataset alone.
-    pub(crate) fn open_dataset(
+    /// Opens the datasets alone.
+    pub(crate) fn open_catalog(
         recipe: &Recipe,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Dataset> {
+    ) -> Result<Catalog> {
         let fetcher = Fetcher::new(&recipe.fetch, Arc::default())?;
-        Dataset::open(&recipe.dataset, &fetcher, progress)
+        Catalog::open(recipe, &fetcher, progress)
     }
 
     /// The sample to try for a position: its own, then one spare after the other. `met` are the bad
@@ -86,7 +87,7 @@ impl Rooms {
                     met.last().map(ToString::to_string).unwrap_or_default()
                 ),
                 hint: Some("mend the data; engine.on-bad-sample = \"stop\" shows the first".into()),
-                uri: self.recipe.dataset.source.clone(),
+                uri: self.source_of(position),
             })),
         }
     }
@@ -96,7 +97,13 @@ impl Rooms {
         let meter = self.metrics.room(Room::Dataset);
         let _busy = meter.enter();
         meter.bytes.add(raw.bytes.len() as u64);
-        self.dataset.parse(raw)
+        self.catalog.parse(raw)
+    }
+
+    /// The source of the dataset that a position belongs to.
+    fn source_of(&self, position: Position) -> String {
+        let id = self.plan.sample_at(position);
+        self.recipe.datasets[id.dataset as usize].dataset.source.clone()
     }
 
     /// Refuses an image file over the limit, before its bytes are read.
@@ -220,17 +227,6 @@ impl Rooms {
     }
 }
 
-/// Samples of a batch.
-fn batch_size(recipe: &Recipe) -> Result<u32> {
-    recipe.pack.batch_size.ok_or_else(|| {
-        Error::Recipe(vec![Problem {
-            path: "pack.max-tokens".into(),
-            reason: "the engine can't make such batches yet".into(),
-            hint: Some("set pack.batch-size; pack.layout = \"packed\" works with it".into()),
-        }])
-    })
-}
-
 /// Opens the rooms that read the model's files; what is wrong in either is told at once.
 fn of_model(recipe: &Recipe) -> Result<(Preprocessor, Encoder)> {
     let model = recipe.model.as_deref().map(Path::new);
@@ -289,17 +285,20 @@ fn of_image(mut flaw: Flaw, name: &str) -> Flaw {
 
 /// Everything that decides what batches hold, by name. What only decides how fast they come is not
 /// in it.
-fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &Encoder) -> Identity {
+fn identity(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encoder) -> Identity {
     let mut identity = Identity::default();
-    identity.add("dataset", format!("{:016x}", dataset.fingerprint()));
-    identity.add("dataset.media-root", recipe.dataset.media_root.as_deref().unwrap_or_default());
-    identity.add("dataset.allow-http", recipe.dataset.allow_http);
-    identity.add("dataset.max-line", recipe.dataset.max_line);
+    catalog.identify(recipe, &mut identity);
     identity.add("compat", recipe.compat.as_str());
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));
     identity.add("text", hash(text.identity()));
     let recipe::Pack { layout, min_images_per_batch, pad_to_multiple, .. } = recipe.pack;
+    let recipe::Pack { max_tokens, max_images, max_patches, .. } = recipe.pack;
+    if let Some(max_tokens) = max_tokens {
+        identity.add("pack.max-tokens", max_tokens);
+        identity.add("pack.max-images", format!("{max_images:?}"));
+        identity.add("pack.max-patches", format!("{max_patches:?}"));
+    }
     identity.add("pack.pad-to-multiple", pad_to_multiple);
     identity.add("pack.layout", format!("{layout:?}"));
     identity.add("pack.min-images-per-batch", min_images_per_batch);
@@ -307,7 +306,8 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
     identity
 }
 
-fn hash(text: &str) -> String {
+/// A hash as the identity shows it.
+pub(super) fn hash(text: &str) -> String {
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::tally::Tally;
-use crate::engine::{Batch, Rooms};
+use crate::dataset::Dataset;
+use crate::engine::{Batch, FIRST_WINDOW, Rooms};
 use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
-use crate::sample::Rank;
+use crate::sample::{Rank, WindowStart};
 use crate::vision::Finish;
 
 /// What one rank is to have, and has had.
@@ -23,15 +24,29 @@ pub struct Front {
 }
 
 /// What the consumer has had.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seat {
     /// Where in the global sequence this iteration began.
     start: u64,
     /// Batches taken since.
     steps: u64,
+    /// Where the window of the batch after the last step begins, where samples are packed.
+    window: WindowStart,
     tally: Tally,
     last_hand_over: Option<Instant>,
     failed: Option<Error>,
+}
+
+impl Seat {
+    /// At the beginning of an iteration.
+    fn new(start: u64, window: WindowStart, tally: Tally) -> Self {
+        Self { start, steps: 0, window, tally, last_hand_over: None, failed: None }
+    }
+
+    /// At the beginning of all.
+    fn first() -> Self {
+        Self::new(0, FIRST_WINDOW, Tally::default())
+    }
 }
 
 impl Front {
@@ -48,7 +63,7 @@ impl Front {
     ) -> Result<Self> {
         let rooms = Arc::new(Rooms::open(recipe, progress)?);
         rooms.plan.check_rank(rank)?;
-        Ok(Self { rooms, rank, seat: Mutex::default() })
+        Ok(Self { rooms, rank, seat: Mutex::new(Seat::first()) })
     }
 
     /// The place in the global sequence of the batch that comes `steps` after the next one; `None`
@@ -74,7 +89,7 @@ impl Front {
         let mut seat = self.seat();
         let recipe = &self.rooms.recipe;
         let limit = recipe.engine.bad_sample_limit;
-        match seat.tally.with(&batch, limit, &recipe.dataset.source) {
+        match seat.tally.with(&batch, limit, &recipe.sources()) {
             Ok(tally) => seat.tally = tally,
             Err(error) => {
                 seat.failed = Some(error.clone());
@@ -82,6 +97,10 @@ impl Front {
             }
         }
         seat.steps += 1;
+        if let Some([own, next]) = batch.about.windows {
+            let number = self.rooms.window_of(self.delivered(&seat));
+            seat.window = if number == Some(own.number) { own } else { next };
+        }
         self.count(&batch);
         batch.about.cursor = Some(self.cursor(&seat));
         let now = Instant::now();
@@ -121,22 +140,41 @@ impl Front {
         self.cursor(&self.seat())
     }
 
+    /// Where the window of the next step begins, where samples are packed: whoever makes its
+    /// batches can do without it, but then measures all windows from the first one on.
+    pub fn window(&self) -> Option<WindowStart> {
+        let window = self.seat().window;
+        self.rooms.window_of(0).map(|_| window)
+    }
+
+    /// Batches that all ranks together have had after as many steps as this one.
+    fn delivered(&self, seat: &Seat) -> u64 {
+        seat.start + seat.steps * u64::from(self.rank.of)
+    }
+
     fn cursor(&self, seat: &Seat) -> Cursor {
-        let batches = seat.start + seat.steps * u64::from(self.rank.of);
-        self.rooms.plan.cursor(batches, seat.tally.samples, seat.tally.bad_samples)
+        let Tally { samples, bad_samples, .. } = seat.tally;
+        let delivered = self.delivered(seat);
+        let cursor = self.rooms.plan.cursor(delivered, samples, bad_samples);
+        match self.rooms.window_of(delivered) {
+            Some(_) => cursor.in_window(seat.window.position),
+            None => cursor,
+        }
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.
     pub fn load_state(&self, cursor: &Cursor) -> Result<()> {
         self.rooms.plan.check_cursor(cursor)?;
-        let tally = Tally::resumed(cursor);
-        *self.seat() = Seat { start: cursor.batches(), tally, ..Seat::default() };
+        let number = self.rooms.window_of(cursor.batches()).unwrap_or_default();
+        let position = cursor.window_start().unwrap_or(FIRST_WINDOW.position);
+        let window = WindowStart { number, position };
+        *self.seat() = Seat::new(cursor.batches(), window, Tally::resumed(cursor));
         Ok(())
     }
 
     /// Goes back to the beginning.
     pub fn rewind(&self) {
-        *self.seat() = Seat::default();
+        *self.seat() = Seat::first();
     }
 
     /// Batches of this rank in the whole run; `None` if it is endless.
@@ -161,7 +199,7 @@ impl Front {
 
     /// The files that hold the index of the data, for those who would else have to build it.
     pub fn index_files(&self) -> Vec<PathBuf> {
-        self.rooms.dataset.index_files()
+        self.rooms.catalog.datasets().iter().flat_map(Dataset::index_files).collect()
     }
 
     /// Ends the requests.

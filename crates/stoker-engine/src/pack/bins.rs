@@ -1,22 +1,38 @@
 //! Which samples share a batch, where a batch holds as many as a budget of tokens allows.
 //!
-//! A lane's stream of samples is cut into windows, and each window into [`BATCHES`] batches. That
-//! number is the same for all windows, so batch `n` of a lane is batch `n % BATCHES` of its window
-//! `n / BATCHES`, on all lanes alike; all that a lane has to remember is where its window begins.
-//! Nothing is carried from one window to the next. `docs/rooms/pack.md` says it in full.
+//! The stream of samples is cut into windows, and each window into the same number of batches
+//! ([`batches_of_window`]). So batch `g` of the global sequence is one of window `g / batches`, and
+//! all that there is to remember is where that window begins. Nothing is carried from one window to
+//! the next, and sizes are enough to know all batches of a window. `docs/rooms/pack.md` says it in
+//! full.
 //!
-//! What balances the ranks is that all lanes are at the same place of their windows, and that a
-//! window's batches come in an order of their costs: a step gives every rank a batch of the same
-//! standing, so that a costly one (a long sample can't be split) meets other costly ones.
+//! Ranks wait for the slowest of them. A window's batches follow each other in the order of their
+//! costs, so a step gives all ranks batches of almost the same cost, even where a long sample that
+//! can't be split makes some batches costlier than others.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::cost::SampleSize;
 
-/// Batches in a window. Measured on skewed mixtures, 8 ranks: with 16 the heaviest rank is 7 % over
-/// the mean of its step, with 32 it is 5 %, with 64 it is 3 %; batches are 96.7, 97.5 and 98 % full.
-/// No more than 32, since a rank measures a window of a lane before it has the first batch of it.
-pub const BATCHES: usize = 32;
+/// How often a window serves each lane. A step on as many ranks as lanes takes one of so many parts
+/// of a window: with 4 the heaviest rank is 6 % over the mean of its step on skewed mixtures, with 8
+/// it is 3 %. More would only be more to measure before the first batch.
+const ROUNDS: usize = 8;
+
+/// Fewest batches of a window, for few lanes: fewer are harder to fill.
+const FEWEST: usize = 64;
+
+/// How many batches a window has: a multiple of the lanes, so that any number of ranks that divides
+/// the lanes takes whole steps of it.
+pub fn batches_of_window(lanes: usize) -> usize {
+    lanes * rounds(lanes)
+}
+
+/// A power of two, since turns are taken in an order of reversed bits.
+fn rounds(lanes: usize) -> usize {
+    FEWEST.div_ceil(lanes).next_power_of_two().max(ROUNDS)
+}
 
 /// What a batch may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +52,12 @@ pub struct Budget {
 impl Budget {
     /// Whether a sample goes into a batch by itself.
     pub fn admits(&self, size: &SampleSize) -> bool {
-        self.holds(&Load::default().with(size))
+        self.holds_all(&[*size])
+    }
+
+    /// Whether samples of these sizes go into one batch.
+    pub fn holds_all(&self, sizes: &[SampleSize]) -> bool {
+        self.holds(&sizes.iter().fold(Load::default(), |load, size| load.with(size)))
     }
 
     /// Whether a batch of these sizes in sum is allowed.
@@ -76,10 +97,11 @@ impl Load {
     }
 }
 
-/// A window that is being filled with the sizes of a lane's next samples.
+/// A window that is being filled with the sizes of the next samples.
 #[derive(Clone, Debug)]
 pub struct Window {
     budget: Budget,
+    lanes: usize,
     sizes: Vec<SampleSize>,
     total: Load,
 }
@@ -87,68 +109,84 @@ pub struct Window {
 /// A window that was cut into batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// How many of the lane's samples it has: the next window begins after them.
-    pub length: usize,
-    /// For each batch, its samples in the order of the lane, counted from the window's first.
+    /// The sizes of its samples: the next window begins after them.
+    pub sizes: Vec<SampleSize>,
+    /// For each batch, in the order that they come, its samples, counted from the window's first.
     pub batches: Vec<Vec<usize>>,
+    /// The sizes that were pushed and found no room: those of the next window's first samples.
+    pub beyond: Vec<SampleSize>,
 }
 
 impl Window {
-    /// An empty one.
-    pub fn new(budget: Budget) -> Self {
-        Self { budget, sizes: Vec::new(), total: Load::default() }
+    /// An empty one, of a plan with so many lanes.
+    pub fn new(budget: Budget, lanes: usize) -> Self {
+        Self { budget, lanes, sizes: Vec::new(), total: Load::default() }
     }
 
-    /// Adds the lane's next sample, which fits into a batch by itself.
+    /// Adds the next sample, which fits into a batch by itself.
     pub fn push(&mut self, size: SampleSize) {
-        self.total.put(self.sizes.len(), &size);
+        debug_assert!(self.budget.admits(&size), "what fits nowhere is not pushed");
+        self.total = self.total.with(&size);
         self.sizes.push(size);
     }
 
     /// Whether there are samples enough: more than its batches hold.
     pub fn is_full(&self) -> bool {
         let Self { budget, total, .. } = self;
-        let over = |sum: u64, most: u64| sum > most.saturating_mul(BATCHES as u64);
+        let batches = batches_of_window(self.lanes) as u64;
+        let over = |sum: u64, most: u64| sum > most.saturating_mul(batches);
         over(total.tokens, budget.tokens)
             || over(total.images, budget.images)
             || over(total.patches, budget.patches)
     }
 
     /// Cuts a full window: the longest beginning that goes into the batches.
-    pub fn pack(&self) -> Packed {
+    pub fn pack(mut self) -> Packed {
         assert!(self.is_full(), "a window is cut when its samples are more than fit");
+        let batches = batches_of_window(self.lanes);
         // It ends: as many samples as batches always fit, and a full window has more than those.
-        let shorter = (1..self.sizes.len()).rev();
-        let cut = |length| Some((length, place(&self.sizes[..length], BATCHES, &self.budget)?));
-        let (length, mut loads) =
-            shorter.into_iter().find_map(cut).expect("one sample for each batch fits");
+        let mut shorter = (1..self.sizes.len()).rev();
+        let cut = |length| Some((length, place(&self.sizes[..length], batches, &self.budget)?));
+        let (length, mut loads) = shorter.find_map(cut).expect("one sample for each batch fits");
+        let beyond = self.sizes.split_off(length);
         for load in &mut loads {
             load.samples.sort_unstable();
         }
         loads.sort_by_key(|load| (Reverse(load.cost), load.samples.first().copied()));
-        let batches = (0..BATCHES).map(|turn| std::mem::take(&mut loads[standing(turn)].samples));
-        Packed { length, batches: batches.collect() }
+        let mut at_turn = |turn| std::mem::take(&mut loads[standing(turn, self.lanes)].samples);
+        let batches = (0..batches).map(&mut at_turn).collect();
+        Packed { sizes: self.sizes, batches, beyond }
     }
 }
 
-/// Which batch of a window comes at a turn, counted from the costliest: the turn's bits reversed.
-/// So the costliest is the first, which shows at once whether it fits the device, and every run of
-/// turns has costly and cheap ones.
-fn standing(turn: usize) -> usize {
-    turn.reverse_bits() >> (usize::BITS - BATCHES.ilog2())
+/// Which batch of a window comes at a turn, counted from the costliest. A round of turns, one for
+/// each lane, has batches that are neighbours by cost; the rounds come in the order of their numbers
+/// with reversed bits. So the costliest batch is the first, which shows at once whether it fits the
+/// device, and costly and cheap rounds alternate.
+fn standing(turn: usize, lanes: usize) -> usize {
+    let (round, place) = (turn / lanes, turn % lanes);
+    let bits = rounds(lanes).ilog2();
+    (round.reverse_bits() >> (usize::BITS - bits)) * lanes + place
 }
 
 /// Puts samples into so many batches: the longest first, each into the batch of the least cost that
 /// has room for it; of equals, into the first. `None` if one fits nowhere.
 fn place(sizes: &[SampleSize], batches: usize, budget: &Budget) -> Option<Vec<Load>> {
     let mut loads = vec![Load::default(); batches];
-    let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|&sample| Reverse(sizes[sample].tokens));
+    let mut by_cost: BTreeSet<(u64, usize)> = (0..batches).map(|batch| (0, batch)).collect();
     let mut put = |sample: usize, may: &dyn Fn(&Load) -> bool| {
         let size = &sizes[sample];
-        let open = loads.iter_mut().filter(|load| may(load) && budget.holds(&load.with(size)));
-        open.min_by_key(|load| load.cost).map(|load| load.put(sample, size))
+        let has_room = |&&(_, batch): &&(u64, usize)| {
+            may(&loads[batch]) && budget.holds(&loads[batch].with(size))
+        };
+        let &(cost, batch) = by_cost.iter().find(has_room)?;
+        by_cost.remove(&(cost, batch));
+        loads[batch].put(sample, size);
+        by_cost.insert((loads[batch].cost, batch));
+        Some(())
     };
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|&sample| Reverse(sizes[sample].tokens));
     // First what has images goes to batches that lack them, then all the others.
     let lacks = |load: &Load| load.images < budget.least_images;
     order.retain(|&sample| sizes[sample].images == 0 || put(sample, &lacks).is_none());

@@ -20,7 +20,7 @@ mod packed;
 mod padded;
 mod write;
 
-pub use bins::{BATCHES, Budget, Packed, Window};
+pub use bins::{Budget, Packed, Window, batches_of_window};
 pub use cost::SampleSize;
 pub use layout::{ALIGNMENT, Layout, Scalar, ScalarValue, Tensor};
 

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CursorError, Error, Result};
+use crate::sample::Position;
 
 /// The format of cursors; raised when their meaning changes.
 const VERSION: u32 = 1;
@@ -39,13 +40,22 @@ pub struct Cursor {
     /// samples is judged, and how many ranks there were is not known here.
     samples: u64,
     bad_samples: u64,
+    /// First sample of the window that the next batch belongs to, where samples are packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window_start: Option<u64>,
     /// The plan that it belongs to.
     plan: Identity,
 }
 
 impl Cursor {
     pub(super) fn new(plan: Identity, batches: u64, samples: u64, bad_samples: u64) -> Self {
-        Self { version: VERSION, batches, samples, bad_samples, plan }
+        Self { version: VERSION, batches, samples, bad_samples, window_start: None, plan }
+    }
+
+    /// The same, for a plan whose samples are packed.
+    #[must_use]
+    pub fn in_window(self, start: Position) -> Self {
+        Self { window_start: Some(start.0), ..self }
     }
 
     /// Reads a cursor back from the JSON that serde wrote.
@@ -70,7 +80,12 @@ impl Cursor {
         self.bad_samples
     }
 
-    pub(super) fn check(&self, plan: &Identity) -> Result<()> {
+    /// First sample of the window that the next batch belongs to, where samples are packed.
+    pub fn window_start(&self) -> Option<Position> {
+        self.window_start.map(Position)
+    }
+
+    pub(super) fn check(&self, plan: &Identity, packed: bool) -> Result<()> {
         if self.version != VERSION {
             let hint = "it was saved by another version of stoker; go on with that version";
             return Err(refuse("version", &VERSION.to_string(), &self.version.to_string(), hint));
@@ -79,6 +94,7 @@ impl Cursor {
             ("batches", self.batches),
             ("samples", self.samples),
             ("bad_samples", self.bad_samples),
+            ("window_start", self.window_start.unwrap_or(0)),
         ];
         for (name, number) in numbers {
             if number > MOST {
@@ -96,6 +112,11 @@ impl Cursor {
                             anew without a cursor";
                 return Err(refuse(name, &here, &there, hint));
             }
+        }
+        if packed != self.window_start.is_some() {
+            let is = |there| if there { "present" } else { "absent" };
+            let (here, there) = (is(packed), is(self.window_start.is_some()));
+            return Err(refuse("window_start", here, there, "it is damaged"));
         }
         Ok(())
     }

@@ -14,8 +14,10 @@
 
 mod choices;
 mod compat;
+mod decimal;
 mod document;
 mod json;
+mod mixture;
 mod read;
 mod reader;
 mod sections;
@@ -28,7 +30,9 @@ use std::path::Path;
 use serde_json::Value;
 
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
+pub use decimal::Decimal;
 pub use document::Document;
+pub use mixture::{Component, Share, Stage};
 pub use sections::{
     BatchLayout, Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe,
     Shuffle, Text, TrainOn, Vision,

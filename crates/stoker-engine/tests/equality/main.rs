@@ -7,6 +7,7 @@ mod common;
 
 mod bad_samples;
 mod maker;
+mod mixtures;
 mod resume;
 
 use std::path::Path;
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug, PartialEq)]
 struct Seen {
     name: String,
-    samples: Vec<u64>,
+    samples: Vec<(u32, u64)>,
     tensors: Vec<(String, String, Vec<u8>)>,
     scalars: String,
     bad: Vec<String>,
@@ -39,7 +40,7 @@ fn see(batch: &Batch) -> Seen {
     };
     Seen {
         name: format!("{:?}", batch.name()),
-        samples: batch.samples().iter().map(|id| id.row).collect(),
+        samples: batch.samples().iter().map(|id| (id.dataset, id.row)).collect(),
         tensors: batch.tensors().iter().map(tensor).collect(),
         scalars: format!("{:?}", batch.scalars()),
         bad: batch.bad_samples().iter().map(ToString::to_string).collect(),

@@ -43,7 +43,7 @@ fn resuming_on_another_number_of_ranks_goes_on_with_the_same_global_sequence() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
     let recipe = made(&source, json!({"plan": {"epochs": 1}, "pack": {"batch-size": 3}}));
-    let names = |seen: Vec<Seen>| -> Vec<(String, Vec<u64>)> {
+    let names = |seen: Vec<Seen>| -> Vec<(String, Vec<(u32, u64)>)> {
         seen.into_iter().map(|batch| (batch.name, batch.samples)).collect()
     };
     let all = names(drain(&Loader::open(recipe.clone(), rank(0, 1)).unwrap(), usize::MAX));

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    BatchLayout, Compat, Dataset, Document, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack,
-    Pixels, Plan, Recipe, Shuffle, Text, TrainOn, Vision,
+    BatchLayout, Compat, Component, Dataset, Document, Engine, Fetch, Image, OnBadSample,
+    OnTooLong, Pack, Pixels, Plan, Recipe, Shuffle, Text, TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -53,13 +53,16 @@ prop_compose! {
         max_line in 1024_u64..=2 << 30,
         index_dir in of(path()),
         seed in 0..=i64::MAX as u64,
-        shuffle in one_of(&[Shuffle::Full, Shuffle::None]),
+        shuffle in one_of(&[Shuffle::Full, Shuffle::Block, Shuffle::None]),
+        window in of(1_u32..=65_536),
         epochs in of(1_u64..=1_000_000_000),
         lanes in 1_u32..=65_536,
     ) -> Recipe {
         let dataset = Dataset { source, media_root, allow_http, max_line, index_dir };
-        let plan = Plan { seed, shuffle, epochs, lanes };
-        Recipe { model, compat, dataset, plan, ..Recipe::default() }
+        let window = window.filter(|_| shuffle == Shuffle::Block);
+        let plan = Plan { seed, shuffle, window, epochs, lanes, ..Plan::default() };
+        let datasets = vec![Component { dataset, ..Component::default() }];
+        Recipe { model, compat, datasets, plan, ..Recipe::default() }
     }
 }
 
