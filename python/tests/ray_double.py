@@ -42,8 +42,9 @@ class Maker:
             kept = Path(overrides["dataset.index-dir"]) / name
             assert kept.read_bytes() == bytes(range(256)) * 40000, "the index came whole"
 
-    def make(self, sequence: int, ahead: list[int]) -> Batch:
+    def make(self, sequence: int, ahead: list[int], window: int) -> Batch:
         assert sequence not in ahead
+        assert window <= sequence, "where the front stands"
         kind, times = self.recipe.get("faults", {}).get(str(sequence), (None, 0))
         if kind and happens(Path(self.recipe["folder"]), sequence, times):
             FAULTS[kind](sequence)
@@ -112,6 +113,9 @@ class Front:
         step = self.done + steps
         inside = step < self.recipe["batches"]
         return step * self.world_size + self.rank if inside else None
+
+    def window(self) -> int:
+        return self.done * self.world_size
 
     def hand_over(self, batch: Batch, blocked: float) -> Batch:
         assert batch.sequence == self.sequence_at(0)

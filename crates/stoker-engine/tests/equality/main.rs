@@ -8,6 +8,7 @@ mod common;
 mod bad_samples;
 mod maker;
 mod mixtures;
+mod packed;
 mod resume;
 
 use std::path::Path;
