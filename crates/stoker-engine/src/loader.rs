@@ -120,7 +120,7 @@ impl Loader {
         // What is refused here was not delivered, so the state remains that of the batch before.
         let recipe = &self.rooms.recipe;
         seat.tally =
-            seat.tally.with(&batch, recipe.engine.bad_sample_limit, &recipe.dataset.source)?;
+            seat.tally.with(&batch, recipe.engine.bad_sample_limit, &recipe.dataset.shown())?;
         seat.steps += 1;
         self.count(&batch);
         batch.cursor = Some(self.cursor(seat));

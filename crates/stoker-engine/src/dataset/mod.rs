@@ -65,7 +65,8 @@ impl Dataset {
         store: &impl Store,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let location = Location::parse_object(&config.source).map_err(problem("dataset.source"))?;
+        let location =
+            Location::parse_object(&config.shown()).map_err(problem("dataset.source"))?;
         let media = Media::new(&location, config).map_err(problem("dataset.media-root"))?;
         let info = store.stat(&location)?;
         let max_line = config.max_line.min(sidecar::LONGEST_LINE);

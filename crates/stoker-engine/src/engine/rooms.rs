@@ -83,7 +83,7 @@ impl Rooms {
                     met.last().map(ToString::to_string).unwrap_or_default()
                 ),
                 hint: Some("mend the data; engine.on-bad-sample = \"stop\" shows the first".into()),
-                uri: self.recipe.dataset.source.clone(),
+                uri: self.recipe.dataset.shown(),
             })),
         }
     }

@@ -1,9 +1,12 @@
 //! The names that recipes use for closed choices (those of `compat` stand with its table).
 
-use super::{OnBadSample, OnTooLong, Pixels, Shuffle, TrainOn};
+use super::{Format, OnBadSample, OnTooLong, Pixels, Shuffle, TrainOn};
 
 /// The choices of one key, by name.
 pub(super) type Choices<T> = [(&'static str, T)];
+
+pub(super) const FORMAT: &Choices<Format> =
+    &[("jsonl", Format::Jsonl), ("webdataset", Format::WebDataset), ("parquet", Format::Parquet)];
 
 pub(super) const SHUFFLE: &Choices<Shuffle> = &[("full", Shuffle::Full), ("none", Shuffle::None)];
 

@@ -16,6 +16,7 @@ mod choices;
 mod compat;
 mod document;
 mod json;
+pub mod patterns;
 mod read;
 mod reader;
 mod sections;
@@ -30,8 +31,8 @@ use serde_json::Value;
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
 pub use document::Document;
 pub use sections::{
-    Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Shuffle,
-    Text, TrainOn, Vision,
+    Dataset, Engine, Fetch, Fields, Format, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
+    Recipe, Shuffle, Text, TrainOn, Vision,
 };
 
 use crate::error::Result;

@@ -54,6 +54,27 @@ impl<'a> Reader<'a> {
         section
     }
 
+    /// Reads a table within the section; `path` is where it stands. An absent one is read as an
+    /// empty one.
+    pub(super) fn inner<T: Default>(
+        &mut self,
+        path: &'static str,
+        read: impl FnOnce(&mut Reader<'_>) -> T,
+    ) -> T {
+        let key = path.rsplit('.').next().unwrap_or(path);
+        let given = self.has(key);
+        match self.table(key) {
+            None if given => T::default(),
+            entries => {
+                let entries = entries.unwrap_or_default();
+                let mut reader = Reader { section: path, entries, problems: self.problems };
+                let inner = read(&mut reader);
+                reader.finish();
+                inner
+            }
+        }
+    }
+
     /// Refuses what was not asked for.
     pub(super) fn finish(self) {
         for key in self.entries.keys() {
@@ -83,6 +104,29 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// Text that is not empty, or a list of such.
+    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+        if !matches!(self.entries.get(key), Some(Value::Array(_))) {
+            return self.text(key).map(|text| vec![text]);
+        }
+        let Some(Value::Array(items)) = self.take(key) else { return None };
+        if items.is_empty() {
+            self.problem(key, "is an empty list", Some("name at least one"));
+            return None;
+        }
+        let mut texts = Vec::new();
+        for item in items {
+            match item {
+                Value::String(text) if !text.trim().is_empty() => texts.push(text),
+                other => {
+                    self.unexpected(key, "a list of text", &other, None);
+                    return None;
+                }
+            }
+        }
+        Some(texts)
     }
 
     /// `true` or `false`.
@@ -203,7 +247,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A table whose keys are the user's own.
-    pub(super) fn table(&mut self, key: &'static str) -> Option<Map<String, Value>> {
+    pub(super) fn table(&mut self, key: &str) -> Option<Map<String, Value>> {
         match self.take(key)? {
             Value::Object(table) => Some(table),
             other => {

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    Compat, Dataset, Document, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
-    Recipe, Shuffle, Text, TrainOn, Vision,
+    Compat, Dataset, Document, Engine, Fetch, Fields, Format, Image, OnBadSample, OnTooLong, Pack,
+    Pixels, Plan, Recipe, Shuffle, Text, TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -43,11 +43,29 @@ fn options() -> impl Strategy<Value = Map<String, Value>> {
     btree_map("[a-zA-Z_ .]{1,6}", value, 0..3).prop_map(|map| map.into_iter().collect())
 }
 
+fn fields() -> impl Strategy<Value = Fields> {
+    let name = "[a-z][a-z._]{0,8}";
+    let messages = name.prop_map(|messages| (Some(messages), None, None));
+    let asked = (of(name), name).prop_map(|(question, answer)| (None, question, Some(answer)));
+    let said = prop_oneof![Just((None, None, None)), messages, asked];
+    (said, of(vec(name, 1..4))).prop_map(|((messages, question, answer), images)| Fields {
+        messages,
+        images,
+        question,
+        answer,
+    })
+}
+
 prop_compose! {
     fn sources()(
         model in of(path()),
         compat in one_of(&Compat::ALL.map(|(_, compat)| compat)),
-        source in prop_oneof![path(), "(s3|gs|az|file|https)://[a-z]{1,5}/[a-z/%20?=]{0,9}"],
+        source in vec(
+            prop_oneof![path(), "(s3|gs|az|file|https)://[a-z]{1,5}/[a-z/%20?={}*,.]{0,9}"],
+            1..4,
+        ),
+        format in of(one_of(&[Format::Jsonl, Format::WebDataset, Format::Parquet])),
+        fields in fields(),
         media_root in of(path()),
         allow_http in any::<bool>(),
         max_line in 1024_u64..=2 << 30,
@@ -57,7 +75,9 @@ prop_compose! {
         epochs in of(1_u64..=1_000_000_000),
         lanes in 1_u32..=65_536,
     ) -> Recipe {
-        let dataset = Dataset { source, media_root, allow_http, max_line, index_dir };
+        let dataset = Dataset {
+            source, format, fields, media_root, allow_http, max_line, index_dir,
+        };
         let plan = Plan { seed, shuffle, epochs, lanes };
         Recipe { model, compat, dataset, plan, ..Recipe::default() }
     }

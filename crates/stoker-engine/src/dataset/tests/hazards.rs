@@ -181,7 +181,7 @@ fn an_error_of_the_store_is_passed_on_as_it_is() {
 fn an_address_that_the_recipe_got_wrong_names_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let open = |config| open(&config, &Memory::new("{}\n")).unwrap_err().to_string();
-    let source = "ftp://host/a.jsonl".to_owned();
+    let source = vec!["ftp://host/a.jsonl".to_owned()];
     let error = open(recipe::Dataset { source, ..config(&folder) });
     assert!(error.contains("dataset.source: addresses of kind `ftp` are not read"), "{error}");
     let media_root = Some("s3://user:pass@bucket/x".to_owned());
@@ -193,7 +193,7 @@ fn an_address_that_the_recipe_got_wrong_names_its_key() {
 #[test]
 fn no_signature_of_a_url_is_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let source = "https://host.example/a.jsonl?X-Amz-Signature=secret".to_owned();
+    let source = vec!["https://host.example/a.jsonl?X-Amz-Signature=secret".to_owned()];
     let config = recipe::Dataset { source, ..config(&folder) };
     let data = open(&config, &Memory::new("{}\n")).unwrap();
     assert_eq!(data.origin(0), "https://host.example/a.jsonl:1");

@@ -64,7 +64,7 @@ impl Store for Memory {
 
 pub(super) fn config(folder: &TempDir) -> recipe::Dataset {
     recipe::Dataset {
-        source: URI.to_owned(),
+        source: vec![URI.to_owned()],
         index_dir: Some(folder.path().to_str().unwrap().to_owned()),
         ..recipe::Dataset::default()
     }
@@ -146,16 +146,19 @@ pub(super) fn parse_with(
     config: &recipe::Dataset,
     line: impl Into<Vec<u8>>,
 ) -> Result<Sample, Flaw> {
-    let source = Location::parse_object(&config.source).unwrap();
+    let source = Location::parse_object(&config.shown()).unwrap();
     let media = super::Media::new(&source, config).unwrap();
     let raw = RawSample {
         id: SampleId { dataset: 0, row: 6 },
         bytes: Bytes::from(line.into()),
-        origin: format!("{}:7", config.source),
+        origin: format!("{}:7", config.shown()),
     };
     super::chat::parse(&raw, &media)
 }
 
 pub(super) fn parse(line: impl Into<Vec<u8>>) -> Result<Sample, Flaw> {
-    parse_with(&recipe::Dataset { source: URI.to_owned(), ..recipe::Dataset::default() }, line)
+    parse_with(
+        &recipe::Dataset { source: vec![URI.to_owned()], ..recipe::Dataset::default() },
+        line,
+    )
 }

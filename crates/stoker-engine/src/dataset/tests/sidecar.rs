@@ -43,7 +43,7 @@ fn another_source_version_size_or_limit_builds_it_anew() {
     open(&recipe::Dataset { max_line: 10, ..base.clone() }, &limit).unwrap();
     assert_eq!(limit.reads(), 1, "another limit");
 
-    let uri = recipe::Dataset { source: "s3://bucket/other.jsonl".to_owned(), ..base };
+    let uri = recipe::Dataset { source: vec!["s3://bucket/other.jsonl".to_owned()], ..base };
     let moved = Memory { version: 1, ..Memory::new("{}\n") };
     open(&uri, &moved).unwrap();
     assert_eq!(moved.reads(), 1, "another address");
