@@ -1,82 +1,124 @@
-//! Builds the index of a source: one pass, bounded memory, whole or not at all.
+//! Builds the index of one shard: one pass, bounded memory, whole or not at all.
 
-use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use xxhash_rust::xxh3::Xxh3;
-
-use super::packing::{Mistake, Packing, Refusal, Text, unpack};
-use super::scan::{Event, Stop, Totals, scan};
-use super::sidecar::{HEADER, Header, Index, Key, Place, Row};
-use super::{Store, failure, public_uri};
-use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
+use super::packing::{Forward, Mistake, Packing, Refusal, begin_text, mistake, unpack};
+use super::sidecar::{Header, Key, Kind, Place, Sidecar};
+use super::tar::Stop as TarStop;
+use super::{Store, failure, lines, public_uri, scan, tar};
+use crate::error::{Bytes, DatasetError, DatasetErrorKind, Error, Result};
 use crate::fetch::ObjectInfo;
+use crate::recipe::Format;
 use crate::sample::{Location, Scheme};
 
-const BUFFER: usize = 256 << 10;
 const NO_SPACE: &str = "free some space, or set dataset.index-dir to a folder with more of it";
 const NO_PLACE: &str = "set dataset.index-dir to a folder that can be written";
 const CUT_OFF: &str = "the file is cut off or damaged: copy it again, or compress it again";
 const CHANGED: &str = "wait until the source is complete, then start again";
 
+/// Remote datasets up to this size have their lines kept: a few gigabytes of disk for one request
+/// less a sample. Larger ones are mostly images in base64.
+const KEPT_LINES: u64 = 4 << 30;
+/// Compressed archives up to this size, all shards together, are taken out to the disk.
+const KEPT_MEMBERS: u64 = 64 << 30;
+
 /// What is indexed.
+#[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) location: Arc<Location>,
     pub(super) info: ObjectInfo,
+    pub(super) format: Format,
     pub(super) max_line: u64,
+    /// Bytes of all shards of the dataset.
+    pub(super) total: u64,
 }
 
-/// Remote sources up to this size have their lines kept: a few gigabytes of disk for one request
-/// less a sample. Larger ones are mostly images in base64.
-const KEPT_LINES: u64 = 4 << 30;
-
 impl Source {
-    /// Whether the lines are written to a file of their own.
-    fn keeps_lines(&self, packing: Packing) -> bool {
-        let remote = self.location.scheme != Scheme::File;
-        packing != Packing::Plain || (remote && self.info.size <= KEPT_LINES)
-    }
-
     pub(super) fn key(&self) -> Key {
         Key::new(&self.location, &self.info, self.max_line)
     }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self.format {
+            Format::Jsonl => Kind::Lines,
+            Format::WebDataset | Format::Parquet => Kind::Members,
+        }
+    }
+
+    /// Whether what is in it is written to a file of its own.
+    fn is_taken_out(&self, packing: Packing) -> Result<bool> {
+        let remote = self.location.scheme != Scheme::File;
+        match self.format {
+            Format::Jsonl => Ok(packing != Packing::Plain || (remote && self.total <= KEPT_LINES)),
+            _ if packing == Packing::Plain => Ok(false),
+            _ if self.total <= KEPT_MEMBERS => Ok(true),
+            _ => {
+                let reason = format!(
+                    "the archives are compressed with {} and have {} in all; up to {} are \
+                     unpacked to the disk",
+                    packing.name(),
+                    Bytes(self.total),
+                    Bytes(KEPT_MEMBERS)
+                );
+                let hint = "store them uncompressed: images don't get smaller";
+                Err(failure(public_uri(&self.location), reason, Some(hint)))
+            }
+        }
+    }
 }
 
-/// Builds the index in the first place that can be written.
-pub(super) fn build<'a>(
+/// How far builders are, together, and whether they should give up.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) bytes: AtomicU64,
+    pub(super) stopped: AtomicBool,
+}
+
+/// What a builder found.
+struct Built {
+    rows: u64,
+    fingerprint: u64,
+    body: u64,
+    notes: u16,
+}
+
+/// Builds the index in the first place that can be written. An empty shard is an error unless
+/// there are others.
+pub(super) fn build(
     store: &impl Store,
     source: &Source,
-    places: &'a [Place],
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<(Index, &'a Place)> {
-    let Source { location, info, max_line } = source;
+    places: &[Place],
+    progress: &Progress,
+    may_be_empty: bool,
+) -> Result<(Sidecar, File)> {
+    let Source { location, .. } = source;
     let uri = public_uri(location);
     let (mut writer, place) = Writer::claim(places)?;
-    let read = Cell::new(0);
-    let raw = Counted { inner: store.reader(location)?, read: &read, size: info.size, progress };
-    let text = unpack(raw).map_err(|refusal| match refusal {
-        Refusal::Mistake(Mistake { reason, hint }) => failure(&uri, reason, Some(hint)),
-        Refusal::Unreadable(packing, error) => unreadable(&uri, packing, 0, error),
-    })?;
-    if source.keeps_lines(text.packing) {
-        writer.keep_lines()?;
-    }
-    let totals = writer.fill(text, *max_line, &uri)?;
-    if read.get() != info.size || store.stat(location)? != *info {
+    let before = store.stat(location)?;
+    let read = AtomicU64::new(0);
+    let raw = Counted { inner: store.reader(location)?, read: &read, progress };
+    let built = writer.fill(source, raw, &uri)?;
+    // What a listing says of versions is not always what an answer says; sizes are.
+    let changed = before.size != source.info.size || store.stat(location)? != before;
+    let unread = source.format == Format::Jsonl && read.load(Ordering::Relaxed) != before.size;
+    if changed || unread {
         let reason = "the source changed while it was read";
         return Err(failure(uri, reason, Some(CHANGED)));
     }
-    if totals.rows == 0 {
-        let reason = "the source has no samples: it is empty or holds blank lines alone";
-        return Err(failure(uri, reason, Some("check dataset.source")));
+    if built.rows == 0 && !may_be_empty {
+        return Err(no_samples(uri));
     }
     let at = writer.records.path.clone();
-    let index =
-        writer.publish(source.key(), totals, place).map_err(|error| unwritable(&at, &error))?;
-    Ok((index, place))
+    writer.publish(source, &built, place).map_err(|error| unwritable(&at, &error))
+}
+
+pub(super) fn no_samples(uri: String) -> Error {
+    let reason = "the source has no samples: it is empty or holds blank lines alone";
+    failure(uri, reason, Some("check dataset.source"))
 }
 
 /// The files that are written.
@@ -84,7 +126,6 @@ struct Writer {
     records: Temporary,
     folder: PathBuf,
     lines: Option<Temporary>,
-    records_hash: u64,
 }
 
 impl Writer {
@@ -96,7 +137,7 @@ impl Writer {
             match claimed {
                 Ok(records) => {
                     let folder = place.folder.clone();
-                    return Ok((Self { records, folder, lines: None, records_hash: 0 }, place));
+                    return Ok((Self { records, folder, lines: None }, place));
                 }
                 Err(error) => last = Some(unwritable(&place.index(), &error)),
             }
@@ -104,38 +145,61 @@ impl Writer {
         Err(last.expect("there is at least one place"))
     }
 
-    fn keep_lines(&mut self) -> Result<()> {
-        let lines = Temporary::create(&self.folder);
-        self.lines = Some(lines.map_err(|error| unwritable(&self.records.path, &error))?);
-        Ok(())
-    }
-
-    /// Reads the text to its end and writes records, and lines where they are kept.
-    fn fill(&mut self, mut text: Text<'_>, max_line: u64, uri: &str) -> Result<Totals> {
-        let path = self.records.path.clone();
-        let written = |error: io::Error| unwritable(&path, &error);
-        let mut lines = self.lines.as_ref().map(|lines| Lines::new(&lines.file));
-        let mut records = Records::new(&self.records.file).map_err(written)?;
-        let mut visit = |event: Event<'_>| match event {
-            Event::Bytes(bytes) => lines.as_mut().map_or(Ok(()), |lines| lines.write(bytes)),
-            Event::Row { offset, length, line } => {
-                let offset = lines.as_mut().map_or(Ok(offset), Lines::end)?;
-                records.write(offset, length, line)
+    /// Reads the source to its end.
+    fn fill(&mut self, source: &Source, raw: impl Forward, uri: &str) -> Result<Built> {
+        let mistaken = |Mistake { reason, hint }: Mistake| failure(uri, reason, Some(hint));
+        let mut unpacked = unpack(raw).map_err(|refusal| match refusal {
+            Refusal::Mistake(mistake) => mistaken(mistake),
+            Refusal::Unreadable(packing, error) => {
+                unreadable(uri, packing, Reached::Line(0), error)
             }
-        };
-        let totals = scan(&mut text.reader, text.offset, max_line, &mut visit);
-        let totals = totals.map_err(|stop| match stop {
-            Stop::Read { error, line } => unreadable(uri, text.packing, line, error),
-            Stop::Write(error) => written(error),
         })?;
-        self.records_hash = records.finish().map_err(written)?;
-        lines.map_or(Ok(()), |mut lines| lines.file.flush()).map_err(written)?;
-        Ok(totals)
+        let packing = unpacked.packing;
+        if source.is_taken_out(packing)? {
+            let lines = Temporary::create(&self.folder);
+            self.lines = Some(lines.map_err(|error| unwritable(&self.records.path, &error))?);
+        }
+        let lines = self.lines.as_ref().map(|lines| &lines.file);
+        let written = |error: io::Error| unwritable(&self.records.path, &error);
+        if source.format == Format::Jsonl {
+            let offset = begin_text(&mut unpacked).map_err(mistaken)?;
+            let records = &self.records.file;
+            let built = lines::build(&mut unpacked, offset, source.max_line, records, lines);
+            let (totals, body) = built.map_err(|stop| match stop {
+                scan::Stop::Read { error, line } => {
+                    unreadable(uri, packing, Reached::Line(line), error)
+                }
+                scan::Stop::Write(error) => written(error),
+            })?;
+            let scan::Totals { rows, fingerprint } = totals;
+            return Ok(Built { rows, fingerprint, body, notes: 0 });
+        }
+        if let Some(mistake) = mistake(&unpacked.head, source.format) {
+            return Err(mistaken(mistake));
+        }
+        let files = tar::Files { entries: &self.records.file, members: lines };
+        let built = tar::build(unpacked, source.info.size, source.max_line, &files);
+        let tar::Built { rows, fingerprint, body, notes } = built.map_err(|stop| match stop {
+            TarStop::Damaged { offset, reason, hint } => {
+                failure(format!("{uri} at byte {offset}"), reason, hint)
+            }
+            TarStop::Read { offset, error } => {
+                unreadable(uri, packing, Reached::Byte(offset), error)
+            }
+            TarStop::Write(error) => written(error),
+        })?;
+        Ok(Built { rows, fingerprint, body, notes })
     }
 
     /// Lines first: an index is never seen without them.
-    fn publish(mut self, key: Key, totals: Totals, place: &Place) -> io::Result<Index> {
-        let Totals { rows, fingerprint } = totals;
+    fn publish(
+        mut self,
+        source: &Source,
+        built: &Built,
+        place: &Place,
+    ) -> io::Result<(Sidecar, File)> {
+        let Built { rows, fingerprint, body, notes } = *built;
+        let key = source.key();
         let lines = match self.lines.take() {
             Some(lines) => {
                 let size = lines.file.metadata()?.len();
@@ -144,65 +208,11 @@ impl Writer {
             }
             None => None,
         };
-        let header = Header { key, rows, fingerprint, lines, records: self.records_hash };
+        let header = Header { key, kind: source.kind(), notes, rows, fingerprint, lines, body };
         self.records.file.seek(SeekFrom::Start(0))?;
         self.records.file.write_all(&header.to_bytes())?;
-        Index::fresh(self.records.publish(&place.index())?, header)
-    }
-}
-
-/// One record per row, behind the place of the header.
-struct Records<'a> {
-    file: BufWriter<&'a File>,
-    rows: u64,
-    hash: Xxh3,
-}
-
-impl<'a> Records<'a> {
-    fn new(file: &'a File) -> io::Result<Self> {
-        let mut file = BufWriter::with_capacity(BUFFER, file);
-        file.write_all(&[0; HEADER])?;
-        Ok(Self { file, rows: 0, hash: Xxh3::new() })
-    }
-
-    fn write(&mut self, offset: u64, length: u64, line: u64) -> io::Result<()> {
-        let length = u32::try_from(length).unwrap_or(u32::MAX);
-        let skipped = u32::try_from(line - self.rows)
-            .map_err(|_| io::Error::other("the source has more than 4 billion blank lines"))?;
-        let record = Row { offset, length, skipped }.to_bytes();
-        self.rows += 1;
-        self.hash.update(&record);
-        self.file.write_all(&record)
-    }
-
-    /// The hash of all records, when they are written.
-    fn finish(mut self) -> io::Result<u64> {
-        self.file.flush()?;
-        Ok(self.hash.digest())
-    }
-}
-
-/// The lines of a compressed source, one after the other.
-struct Lines<'a> {
-    file: BufWriter<&'a File>,
-    begin: u64,
-    end: u64,
-}
-
-impl<'a> Lines<'a> {
-    fn new(file: &'a File) -> Self {
-        Self { file: BufWriter::with_capacity(BUFFER, file), begin: 0, end: 0 }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.end += bytes.len() as u64;
-        self.file.write_all(bytes)
-    }
-
-    /// Ends a line and says where it began.
-    fn end(&mut self) -> io::Result<u64> {
-        self.write(b"\n")?;
-        Ok(std::mem::replace(&mut self.begin, self.end))
+        let file = self.records.publish(&place.index())?;
+        Ok((Sidecar::at(place, header, &file)?, file))
     }
 }
 
@@ -250,25 +260,48 @@ impl Drop for Temporary {
     }
 }
 
-/// Counts compressed bytes and tells the progress.
+/// Counts bytes as they are stored, those that are skipped too; ends where others gave up.
 struct Counted<'a, R> {
     inner: R,
-    read: &'a Cell<u64>,
-    size: u64,
-    progress: &'a mut dyn FnMut(u64, u64),
+    read: &'a AtomicU64,
+    progress: &'a Progress,
+}
+
+impl<R> Counted<'_, R> {
+    fn count(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.progress.stopped.load(Ordering::Relaxed) {
+            return Err(io::Error::other(Error::Stopped));
+        }
         let count = self.inner.read(buffer)?;
-        self.read.set(self.read.get() + count as u64);
-        (self.progress)(self.read.get(), self.size);
+        self.count(count as u64);
         Ok(count)
     }
 }
 
+impl<R: Forward> Forward for Counted<'_, R> {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        self.count(bytes);
+        self.inner.skip(bytes)
+    }
+}
+
+/// How far a source was read.
+enum Reached {
+    /// A line, counted from 0.
+    Line(u64),
+    /// A byte of the unpacked archive.
+    Byte(u64),
+}
+
 /// The source can't be read on: an error of the fetch room is passed on as it is.
-fn unreadable(uri: &str, packing: Packing, line: u64, error: io::Error) -> Error {
+fn unreadable(uri: &str, packing: Packing, reached: Reached, error: io::Error) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(error) => return error,
         Err(error) => error,
@@ -284,7 +317,11 @@ fn unreadable(uri: &str, packing: Packing, line: u64, error: io::Error) -> Error
             (format!("the {} data are damaged: {error}", packing.name()), Some(CUT_OFF.to_owned()))
         }
     };
-    let (kind, line, uri) = (DatasetErrorKind::Data, Some(line + 1), uri.to_owned());
+    let (line, uri) = match reached {
+        Reached::Line(line) => (Some(line + 1), uri.to_owned()),
+        Reached::Byte(byte) => (None, format!("{uri} at byte {byte}")),
+    };
+    let kind = DatasetErrorKind::Data;
     Error::Dataset(DatasetError { kind, line, reason, hint, uri })
 }
 

@@ -26,20 +26,25 @@ pub fn expand(text: &str) -> Result<Vec<String>, String> {
 
 /// The one name that a text without `*`, `?` and `[…]` stands for; `None` for a pattern.
 pub fn literal(text: &str) -> Option<String> {
-    let mut name = String::new();
+    let (name, is_pattern) = unquote(text);
+    (!is_pattern).then_some(name)
+}
+
+/// The name that a text is if nothing in it has a meaning but letters in brackets.
+pub fn unquoted(text: &str) -> String {
+    unquote(text).0
+}
+
+fn unquote(text: &str) -> (String, bool) {
+    let (mut name, mut is_pattern) = (String::new(), false);
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
-        if let Some(quoted) = quoted_letter(rest) {
-            name.push(quoted);
-            rest = &rest[quoted.len_utf8() + 2..];
-        } else if ['*', '?', '['].contains(&letter) {
-            return None;
-        } else {
-            name.push(letter);
-            rest = &rest[letter.len_utf8()..];
-        }
+        let quoted = quoted_letter(rest);
+        name.push(quoted.unwrap_or(letter));
+        is_pattern |= quoted.is_none() && ['*', '?', '['].contains(&letter);
+        rest = &rest[quoted.map_or(letter.len_utf8(), |quoted| quoted.len_utf8() + 2)..];
     }
-    Some(name)
+    (name, is_pattern)
 }
 
 /// A text that stands for a name, whatever letters it has.

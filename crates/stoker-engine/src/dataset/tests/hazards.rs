@@ -2,8 +2,9 @@
 
 use std::io;
 
+use super::super::packing::Forward;
 use super::super::{Dataset, Store};
-use super::{Memory, URI, config, dataset, gzip, open, refusal, rows, zstd};
+use super::{Bytewise, Memory, URI, config, dataset, gzip, open, refusal, rows, zstd};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::fetch::ObjectInfo;
 use crate::recipe;
@@ -28,17 +29,23 @@ fn what_is_not_json_lines_is_refused_with_a_word_on_what_it_is() {
     let cases: [(&[u8], &str); 13] = [
         (
             b"PAR1\x15\x04\x15",
-            "the source is a Parquet file, not JSON lines; write one JSON object per line",
+            "the source is a Parquet file, not JSON lines; name it *.parquet, or set dataset.format = \"parquet\"",
         ),
         (
             b"ARROW1\0\0",
-            "the source is an Arrow file, not JSON lines; write one JSON object per line",
+            "the source is an Arrow file, not JSON lines; write it as Parquet or as JSON lines",
         ),
-        (&tar, "the source is a tar archive, not JSON lines; unpack it"),
-        (&gzip(&tar), "the source is a tar archive, not JSON lines; unpack it"),
+        (
+            &tar,
+            "the source is a tar archive, not JSON lines; name it *.tar, or set dataset.format = \"webdataset\"",
+        ),
+        (
+            &gzip(&tar),
+            "the source is a tar archive, not JSON lines; name it *.tar, or set dataset.format = \"webdataset\"",
+        ),
         (b"PK\x03\x04....", "the source is a zip archive, not JSON lines; unpack it"),
-        (b"BZh91AY", "the source is compressed with bzip2; use gzip, zstd or plain text"),
-        (b"\xfd7zXZ\0", "the source is compressed with xz; use gzip, zstd or plain text"),
+        (b"BZh91AY", "the source is compressed with bzip2; use gzip, zstd or no compression"),
+        (b"\xfd7zXZ\0", "the source is compressed with xz; use gzip, zstd or no compression"),
         (&utf16, "the source is UTF-16 or UTF-32 text; write it in UTF-8"),
         (&utf16[2..], "the source is UTF-16 or UTF-32 text; write it in UTF-8"),
         (
@@ -145,14 +152,19 @@ impl Store for Failing {
         Ok(ObjectInfo { size: 10, version: None })
     }
 
-    fn reader(&self, _: &std::sync::Arc<Location>) -> Result<Box<dyn io::Read + Send>> {
+    fn list(&self, _: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
+        panic!("one object is not listed")
+    }
+
+    fn reader(&self, _: &std::sync::Arc<Location>) -> Result<Box<dyn Forward + Send>> {
         struct Broken(fn() -> io::Error);
         impl io::Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
                 Err(self.0())
             }
         }
-        Ok(Box::new(io::Read::chain(io::Cursor::new(b"{}\n".repeat(400)), Broken(self.0))))
+        let bytes = io::Cursor::new(b"{}\n".repeat(400));
+        Ok(Box::new(Bytewise(io::Read::chain(bytes, Broken(self.0)))))
     }
 }
 

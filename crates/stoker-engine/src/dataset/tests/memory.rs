@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::super::packing::Forward;
 use super::super::{Dataset, Store};
-use super::config;
+use super::{Bytewise, config};
 use crate::error::Result;
 use crate::fetch::ObjectInfo;
 use crate::sample::Location;
@@ -37,8 +38,12 @@ impl Store for Generated {
         Ok(ObjectInfo { size: self.0 * ROW as u64, version: None })
     }
 
-    fn reader(&self, _: &Arc<Location>) -> Result<Box<dyn Read + Send>> {
-        Ok(Box::new(Rows { rows: 0..self.0, rest: io::Cursor::default() }))
+    fn list(&self, _: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
+        panic!("one object is not listed")
+    }
+
+    fn reader(&self, _: &Arc<Location>) -> Result<Box<dyn Forward + Send>> {
+        Ok(Box::new(Bytewise(Rows { rows: 0..self.0, rest: io::Cursor::default() })))
     }
 }
 
