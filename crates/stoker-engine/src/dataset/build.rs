@@ -1,73 +1,89 @@
 //! Builds the index of one shard: one pass, bounded memory, whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::packing::{Forward, Mistake, Packing, Refusal, begin_text, mistake, unpack};
+use super::packing::{
+    Forward, HEAD, Mistake, Packing, Refusal, begin_text, mistake, mistaken_for_parquet, unpack,
+};
 use super::sidecar::{Header, Key, Kind, Place, Sidecar};
-use super::tar::Stop as TarStop;
-use super::{Store, failure, lines, public_uri, scan, tar};
+use super::writer::Writer;
+use super::{Ranges, Store, failure, lines, parquet, public_uri, scan, tar};
 use crate::error::{Bytes, DatasetError, DatasetErrorKind, Error, Result};
 use crate::fetch::ObjectInfo;
-use crate::recipe::Format;
+use crate::recipe::{Fields, Format};
 use crate::sample::{Location, Scheme};
 
-const NO_SPACE: &str = "free some space, or set dataset.index-dir to a folder with more of it";
-const NO_PLACE: &str = "set dataset.index-dir to a folder that can be written";
 const CUT_OFF: &str = "the file is cut off or damaged: copy it again, or compress it again";
 const CHANGED: &str = "wait until the source is complete, then start again";
 
-/// Remote datasets up to this size have their lines kept: a few gigabytes of disk for one request
-/// less a sample. Larger ones are mostly images in base64.
+/// Remote JSON lines up to this size are kept: a few gigabytes of disk for one request less a
+/// sample. Larger ones are mostly images in base64.
 const KEPT_LINES: u64 = 4 << 30;
-/// Compressed archives up to this size, all shards together, are taken out to the disk.
-const KEPT_MEMBERS: u64 = 64 << 30;
 
 /// What is indexed.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) location: Arc<Location>,
     pub(super) info: ObjectInfo,
-    pub(super) format: Format,
-    pub(super) max_line: u64,
     /// Bytes of all shards of the dataset.
     pub(super) total: u64,
+    pub(super) rules: Arc<Rules>,
+}
+
+/// What all shards of a dataset have in common.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) format: Format,
+    pub(super) max_line: u64,
+    /// Bytes of all shards up to which they are copied where rows can't be read at random.
+    pub(super) max_copied: u64,
+    pub(super) fields: Fields,
 }
 
 impl Source {
     pub(super) fn key(&self) -> Key {
-        Key::new(&self.location, &self.info, self.max_line)
+        // Which columns are taken out is up to the recipe; lines and members are indexed as they are.
+        let fields = match self.rules.format {
+            Format::Parquet => format!("{:?}", self.rules.fields),
+            Format::Jsonl | Format::WebDataset => String::new(),
+        };
+        Key::new(&self.location, &self.info, self.rules.max_line, &fields)
     }
 
     pub(super) fn kind(&self) -> Kind {
-        match self.format {
+        match self.rules.format {
             Format::Jsonl => Kind::Lines,
-            Format::WebDataset | Format::Parquet => Kind::Members,
+            Format::WebDataset => Kind::Members,
+            Format::Parquet => Kind::Rows,
         }
     }
 
-    /// Whether what is in it is written to a file of its own.
+    /// Whether what is in it is copied to a file of its own.
     fn is_taken_out(&self, packing: Packing) -> Result<bool> {
-        let remote = self.location.scheme != Scheme::File;
-        match self.format {
-            Format::Jsonl => Ok(packing != Packing::Plain || (remote && self.total <= KEPT_LINES)),
-            _ if packing == Packing::Plain => Ok(false),
-            _ if self.total <= KEPT_MEMBERS => Ok(true),
-            _ => {
-                let reason = format!(
-                    "the archives are compressed with {} and have {} in all; up to {} are \
-                     unpacked to the disk",
-                    packing.name(),
-                    Bytes(self.total),
-                    Bytes(KEPT_MEMBERS)
-                );
-                let hint = "store them uncompressed: images don't get smaller";
-                Err(failure(public_uri(&self.location), reason, Some(hint)))
-            }
+        let (remote, total) = (self.location.scheme != Scheme::File, self.total);
+        let limit = self.rules.max_copied;
+        if packing == Packing::Plain && self.rules.format != Format::Parquet {
+            let keep = self.rules.format == Format::Jsonl && remote;
+            return Ok(keep && total <= KEPT_LINES.min(limit));
         }
+        if total <= limit {
+            return Ok(true);
+        }
+        let what = match self.rules.format {
+            Format::Parquet => "rows of Parquet files can't be read at random".to_owned(),
+            _ => format!("the shards are compressed with {}", packing.name()),
+        };
+        let reason = format!(
+            "{what}, and all shards have {} together: up to {} are copied to the disk",
+            Bytes(total),
+            Bytes(limit)
+        );
+        let hint = "raise dataset.max-copied if there is room where the index lies, or store the \
+                    data as plain tar archives";
+        Err(failure(public_uri(&self.location), reason, Some(hint)))
     }
 }
 
@@ -84,6 +100,8 @@ struct Built {
     fingerprint: u64,
     body: u64,
     notes: u16,
+    /// Bytes of the source that were read, where all of them should be.
+    read: Option<u64>,
 }
 
 /// Builds the index in the first place that can be written. An empty shard is an error unless
@@ -92,28 +110,29 @@ pub(super) fn build(
     store: &impl Store,
     source: &Source,
     places: &[Place],
-    progress: &Progress,
+    progress: &Arc<Progress>,
     may_be_empty: bool,
 ) -> Result<(Sidecar, File)> {
     let Source { location, .. } = source;
     let uri = public_uri(location);
     let (mut writer, place) = Writer::claim(places)?;
     let before = store.stat(location)?;
-    let read = AtomicU64::new(0);
-    let raw = Counted { inner: store.reader(location)?, read: &read, progress };
-    let built = writer.fill(source, raw, &uri)?;
+    let built = match source.rules.format {
+        Format::Parquet => fill_table(&mut writer, store, source, progress)?,
+        _ => fill_stream(&mut writer, store, source, progress)?,
+    };
     // What a listing says of versions is not always what an answer says; sizes are.
-    let changed = before.size != source.info.size || store.stat(location)? != before;
-    let unread = source.format == Format::Jsonl && read.load(Ordering::Relaxed) != before.size;
-    if changed || unread {
+    let unread = built.read.is_some_and(|read| read != before.size);
+    if before.size != source.info.size || unread || store.stat(location)? != before {
         let reason = "the source changed while it was read";
         return Err(failure(uri, reason, Some(CHANGED)));
     }
-    if built.rows == 0 && !may_be_empty {
+    let Built { rows, fingerprint, body, notes, .. } = built;
+    if rows == 0 && !may_be_empty {
         return Err(no_samples(uri));
     }
-    let at = writer.records.path.clone();
-    writer.publish(source, &built, place).map_err(|error| unwritable(&at, &error))
+    let (key, kind, lines) = (source.key(), source.kind(), None);
+    writer.publish(Header { key, kind, notes, rows, fingerprint, lines, body }, place)
 }
 
 pub(super) fn no_samples(uri: String) -> Error {
@@ -121,143 +140,79 @@ pub(super) fn no_samples(uri: String) -> Error {
     failure(uri, reason, Some("check dataset.source"))
 }
 
-/// The files that are written.
-struct Writer {
-    records: Temporary,
-    folder: PathBuf,
-    lines: Option<Temporary>,
-}
-
-impl Writer {
-    fn claim(places: &[Place]) -> Result<(Self, &Place)> {
-        let mut last = None;
-        for place in places {
-            let claimed =
-                fs::create_dir_all(&place.folder).and_then(|()| Temporary::create(&place.folder));
-            match claimed {
-                Ok(records) => {
-                    let folder = place.folder.clone();
-                    return Ok((Self { records, folder, lines: None }, place));
-                }
-                Err(error) => last = Some(unwritable(&place.index(), &error)),
-            }
-        }
-        Err(last.expect("there is at least one place"))
+/// Reads lines or an archive from front to back.
+fn fill_stream(
+    writer: &mut Writer,
+    store: &impl Store,
+    source: &Source,
+    progress: &Progress,
+) -> Result<Built> {
+    let (uri, read) = (public_uri(&source.location), AtomicU64::new(0));
+    let raw = Counted { inner: store.reader(&source.location)?, read: &read, progress };
+    let mistaken = |Mistake { reason, hint }: Mistake| failure(&uri, reason, Some(hint));
+    let unreadable = |packing, reached, error| unreadable(&uri, packing, reached, error);
+    let mut unpacked = unpack(raw).map_err(|refusal| match refusal {
+        Refusal::Mistake(mistake) => mistaken(mistake),
+        Refusal::Unreadable(packing, error) => unreadable(packing, Reached::Line(0), error),
+    })?;
+    let (packing, max_line) = (unpacked.packing, source.rules.max_line);
+    if source.is_taken_out(packing)? {
+        writer.take_out()?;
     }
-
-    /// Reads the source to its end.
-    fn fill(&mut self, source: &Source, raw: impl Forward, uri: &str) -> Result<Built> {
-        let mistaken = |Mistake { reason, hint }: Mistake| failure(uri, reason, Some(hint));
-        let mut unpacked = unpack(raw).map_err(|refusal| match refusal {
-            Refusal::Mistake(mistake) => mistaken(mistake),
-            Refusal::Unreadable(packing, error) => {
-                unreadable(uri, packing, Reached::Line(0), error)
-            }
+    if source.rules.format == Format::Jsonl {
+        let offset = begin_text(&mut unpacked).map_err(mistaken)?;
+        let built = lines::build(unpacked, offset, max_line, writer.records(), writer.lines());
+        let (totals, body) = built.map_err(|stop| match stop {
+            scan::Stop::Read { error, line } => unreadable(packing, Reached::Line(line), error),
+            scan::Stop::Write(error) => writer.unwritable(&error),
         })?;
-        let packing = unpacked.packing;
-        if source.is_taken_out(packing)? {
-            let lines = Temporary::create(&self.folder);
-            self.lines = Some(lines.map_err(|error| unwritable(&self.records.path, &error))?);
-        }
-        let lines = self.lines.as_ref().map(|lines| &lines.file);
-        let written = |error: io::Error| unwritable(&self.records.path, &error);
-        if source.format == Format::Jsonl {
-            let offset = begin_text(&mut unpacked).map_err(mistaken)?;
-            let records = &self.records.file;
-            let built = lines::build(&mut unpacked, offset, source.max_line, records, lines);
-            let (totals, body) = built.map_err(|stop| match stop {
-                scan::Stop::Read { error, line } => {
-                    unreadable(uri, packing, Reached::Line(line), error)
-                }
-                scan::Stop::Write(error) => written(error),
-            })?;
-            let scan::Totals { rows, fingerprint } = totals;
-            return Ok(Built { rows, fingerprint, body, notes: 0 });
-        }
-        if let Some(mistake) = mistake(&unpacked.head, source.format) {
-            return Err(mistaken(mistake));
-        }
-        let files = tar::Files { entries: &self.records.file, members: lines };
-        let built = tar::build(unpacked, source.info.size, source.max_line, &files);
-        let tar::Built { rows, fingerprint, body, notes } = built.map_err(|stop| match stop {
-            TarStop::Damaged { offset, reason, hint } => {
-                failure(format!("{uri} at byte {offset}"), reason, hint)
-            }
-            TarStop::Read { offset, error } => {
-                unreadable(uri, packing, Reached::Byte(offset), error)
-            }
-            TarStop::Write(error) => written(error),
-        })?;
-        Ok(Built { rows, fingerprint, body, notes })
+        let scan::Totals { rows, fingerprint } = totals;
+        let read = Some(read.load(Ordering::Relaxed));
+        return Ok(Built { rows, fingerprint, body, notes: 0, read });
     }
-
-    /// Lines first: an index is never seen without them.
-    fn publish(
-        mut self,
-        source: &Source,
-        built: &Built,
-        place: &Place,
-    ) -> io::Result<(Sidecar, File)> {
-        let Built { rows, fingerprint, body, notes } = *built;
-        let key = source.key();
-        let lines = match self.lines.take() {
-            Some(lines) => {
-                let size = lines.file.metadata()?.len();
-                lines.publish(&place.lines(fingerprint, key))?;
-                Some(size)
-            }
-            None => None,
-        };
-        let header = Header { key, kind: source.kind(), notes, rows, fingerprint, lines, body };
-        self.records.file.seek(SeekFrom::Start(0))?;
-        self.records.file.write_all(&header.to_bytes())?;
-        let file = self.records.publish(&place.index())?;
-        Ok((Sidecar::at(place, header, &file)?, file))
+    if let Some(mistake) = mistake(&unpacked.head, source.rules.format) {
+        return Err(mistaken(mistake));
     }
+    let files = tar::Files { entries: writer.records(), members: writer.lines() };
+    let built = tar::build(unpacked, source.info.size, max_line, &files);
+    let tar::Built { rows, fingerprint, body, notes } = built.map_err(|stop| match stop {
+        tar::Stop::Damaged { offset, reason, hint } => {
+            failure(format!("{uri} at byte {offset}"), reason, hint)
+        }
+        tar::Stop::Read { offset, error } => unreadable(packing, Reached::Byte(offset), error),
+        tar::Stop::Write(error) => writer.unwritable(&error),
+    })?;
+    Ok(Built { rows, fingerprint, body, notes, read: None })
 }
 
-/// A file that vanishes unless it is published.
-struct Temporary {
-    file: File,
-    path: PathBuf,
-    published: bool,
-}
-
-impl Temporary {
-    /// A new file with a name that nobody else has, in this process or another.
-    fn create(folder: &Path) -> io::Result<Self> {
-        let process = std::process::id();
-        let mut number = 0;
-        loop {
-            let path = folder.join(format!(".stoker-{process}-{number}.tmp"));
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Self { file, path, published: false }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(error),
-            }
-        }
+/// Reads what is wanted of a Parquet file.
+fn fill_table(
+    writer: &mut Writer,
+    store: &impl Store,
+    source: &Source,
+    progress: &Arc<Progress>,
+) -> Result<Built> {
+    let (uri, size) = (public_uri(&source.location), source.info.size);
+    let head = store.ranges(&source.location)(0..size.min(HEAD))?;
+    if let Some(mistake) = mistaken_for_parquet(&head) {
+        return Err(failure(uri, mistake.reason, Some(mistake.hint)));
     }
-
-    /// Gives it its name, when all of it is safely stored.
-    fn publish(mut self, name: &Path) -> io::Result<File> {
-        self.file.sync_all()?;
-        fs::rename(&self.path, name)?;
-        self.published = true;
-        if let Some(folder) = name.parent() {
-            // Some file systems can't sync folders; the index is then rebuilt after a power cut.
-            File::open(folder).and_then(|folder| folder.sync_all()).ok();
-        }
-        self.file.try_clone()
+    if source.is_taken_out(Packing::Plain)? {
+        writer.take_out()?;
     }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.published {
-            // A file that can't be removed does no harm: its name is never read.
-            fs::remove_file(&self.path).ok();
-        }
-    }
+    let lines = writer.lines().expect("rows of a table are always taken out");
+    let read = Arc::new(AtomicU64::new(0));
+    let ranges = counted(store.ranges(&source.location), Arc::clone(&read), Arc::clone(progress));
+    let built = parquet::build(ranges, size, &source.rules.fields, (writer.records(), lines));
+    let parquet::Built { rows, fingerprint, body } = built.map_err(|stop| match stop {
+        parquet::Stop::File { reason, hint } => failure(&uri, reason, Some(hint)),
+        parquet::Stop::Read(error) => error,
+        parquet::Stop::Write(error) => writer.unwritable(&error),
+    })?;
+    // Columns that nobody wants are done with too.
+    let left = size.saturating_sub(read.load(Ordering::Relaxed));
+    progress.bytes.fetch_add(left, Ordering::Relaxed);
+    Ok(Built { rows, fingerprint, body, notes: 0, read: None })
 }
 
 /// Counts bytes as they are stored, those that are skipped too; ends where others gave up.
@@ -292,6 +247,19 @@ impl<R: Forward> Forward for Counted<'_, R> {
     }
 }
 
+/// The same for bytes that are read at random.
+fn counted(ranges: Ranges, read: Arc<AtomicU64>, progress: Arc<Progress>) -> Ranges {
+    Box::new(move |range| {
+        if progress.stopped.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        let bytes = ranges(range)?;
+        read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
+    })
+}
+
 /// How far a source was read.
 enum Reached {
     /// A line, counted from 0.
@@ -323,16 +291,4 @@ fn unreadable(uri: &str, packing: Packing, reached: Reached, error: io::Error) -
     };
     let kind = DatasetErrorKind::Data;
     Error::Dataset(DatasetError { kind, line, reason, hint, uri })
-}
-
-pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
-    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&error.kind());
-    let hint = if full { NO_SPACE } else { NO_PLACE };
-    Error::Dataset(DatasetError {
-        kind: DatasetErrorKind::Disk,
-        line: None,
-        reason: format!("the index can't be written: {error}"),
-        hint: Some(hint.to_owned()),
-        uri: path.display().to_string(),
-    })
 }

@@ -160,7 +160,8 @@ enum Said {
     Exchange { question: Option<String>, answer: String },
 }
 
-const MESSAGES: [&str; 3] = ["messages", "conversations", "texts"];
+/// Where messages are looked for.
+pub(super) const MESSAGES: [&str; 3] = ["messages", "conversations", "texts"];
 
 fn said(record: &mut Object, fields: &Fields, captions: &[&str]) -> Result<Said, Flaw> {
     if let Some(answer) = &fields.answer {

@@ -183,7 +183,7 @@ fn build_missing(
     }
     let total: u64 = sources.iter().map(|source| source.info.size).sum();
     let left: u64 = missing.iter().map(|shard| sources[*shard].info.size).sum();
-    let (so_far, next) = (Progress::default(), AtomicUsize::new(0));
+    let (so_far, next) = (Arc::<Progress>::default(), AtomicUsize::new(0));
     let tell = |bytes: u64| (total - left + bytes.min(left), total);
     let mut failed: Vec<(usize, DatasetError)> = Vec::new();
     let mut stop = None;

@@ -14,7 +14,7 @@ const BUFFER: usize = 256 << 10;
 /// Reads text that begins at `offset` to its end and writes records, and lines where they are kept;
 /// what was found, and the hash of the records.
 pub(super) fn build(
-    text: &mut Unpacked<'_>,
+    mut text: Unpacked<'_>,
     offset: u64,
     max_line: u64,
     records: &File,

@@ -16,28 +16,34 @@ mod build;
 mod chat;
 mod content;
 mod entries;
+mod entry;
 mod index;
 mod lines;
 mod location;
 mod media;
 mod packing;
+mod parquet;
 mod public_host;
 mod scan;
 mod shards;
 mod sidecar;
+mod stretch;
 mod tar;
 #[cfg(test)]
 mod tests;
+mod writer;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{DatasetError, DatasetErrorKind, Error, Flaw, Problem, Result};
 use crate::fetch::{Fetcher, ObjectInfo};
 use crate::metrics::Room;
-use crate::recipe::{self, Fields, Format};
+use crate::recipe::{self, Format};
 use crate::sample::{Extent, Location, RawSample, Sample, Scheme};
 
 use build::Source;
@@ -46,14 +52,13 @@ use index::{Index, Part};
 use media::Media;
 use packing::Forward;
 use sidecar::Row;
+use stretch::Rules;
 
 /// An indexed dataset.
 #[derive(Debug)]
 pub struct Dataset {
-    format: Format,
     index: Index,
-    max_line: u64,
-    fields: Fields,
+    rules: Arc<build::Rules>,
     media_root: Option<Location>,
     allow_http: bool,
 }
@@ -77,18 +82,19 @@ impl Dataset {
         let media_root = config.media_root.as_deref().map(Location::parse).transpose();
         let media_root = media_root.map_err(problem("dataset.media-root"))?;
         let (format, shards) = shards::find(config, store)?;
-        let max_line = config.max_line.min(sidecar::LONGEST_LINE);
-        let total = shards.iter().map(|shard| shard.info.size).sum();
-        let sources = shards.into_iter().map(|shards::Shard { location, info }| Source {
-            location,
-            info,
+        let rules = Arc::new(build::Rules {
             format,
-            max_line,
-            total,
+            max_line: config.max_line.min(sidecar::LONGEST_LINE),
+            max_copied: config.max_copied,
+            fields: config.fields.clone(),
+        });
+        let total = shards.iter().map(|shard| shard.info.size).sum();
+        let sources = shards.into_iter().map(|shards::Shard { location, info }| {
+            let rules = Arc::clone(&rules);
+            Source { location, info, total, rules }
         });
         let index = Index::open(store, sources.collect(), config.index_dir.as_deref(), progress)?;
-        let (fields, allow_http) = (config.fields.clone(), config.allow_http);
-        Ok(Self { format, index, max_line, fields, media_root, allow_http })
+        Ok(Self { index, rules, media_root, allow_http: config.allow_http })
     }
 
     /// Number of rows.
@@ -139,16 +145,16 @@ impl Dataset {
     /// Where a row lies; a flaw for a row that is known to be unusable.
     pub fn locate(&self, row: u64) -> Result<Extent, Flaw> {
         let (part, number, shard) = self.part(row)?;
-        let range = match self.format {
+        let range = match self.rules.format {
             Format::Jsonl => {
                 let Row { offset, length, .. } = self.line(shard, number)?;
-                if u64::from(length) > self.max_line {
-                    return Err(too_long_line(length.into(), self.max_line));
+                if u64::from(length) > self.rules.max_line {
+                    return Err(too_long_line(length.into(), self.rules.max_line));
                 }
                 offset..offset + u64::from(length)
             }
             Format::WebDataset | Format::Parquet => {
-                tar::locate(&self.entry(shard, number)?, &self.fields, self.max_line)?
+                stretch::locate(&self.entry(shard, number)?, self.parts(), self.rules.max_line)?
             }
         };
         Ok(Extent { object: Arc::clone(&part.data), range: Some(range) })
@@ -161,13 +167,13 @@ impl Dataset {
             return unknown(&public_uri(&self.index.parts[0].location));
         };
         let uri = public_uri(&part.location);
-        match self.format {
+        match self.rules.format {
             Format::Jsonl => match self.line(shard, number) {
                 Ok(Row { skipped, .. }) => format!("{uri}:{}", number + u64::from(skipped) + 1),
                 Err(_) => unknown(&uri),
             },
             Format::WebDataset | Format::Parquet => match self.entry(shard, number) {
-                Ok(entry) => tar::origin(&entry, &uri),
+                Ok(entry) => stretch::origin(&entry, &uri, self.parts()),
                 Err(_) => unknown(&uri),
             },
         }
@@ -177,14 +183,22 @@ impl Dataset {
     pub fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
         let (part, number, shard) = self.part(raw.id.row)?;
         let media = Media::new(&part.location, self.media_root.as_ref(), self.allow_http);
-        let record = match self.format {
+        let record = match self.rules.format {
             Format::Jsonl => Record::from_json(&raw.bytes, chat::LINE)?,
             Format::WebDataset | Format::Parquet => {
                 let entry = self.entry(shard, number)?;
-                tar::record(&entry, &raw.bytes, &part.data, &self.fields)?
+                stretch::record(&entry, &raw.bytes, &part.data, self.parts())?
             }
         };
-        chat::sample(raw.id, record, &self.fields, &media, &raw.origin)
+        chat::sample(raw.id, record, &self.rules.fields, &media, &raw.origin)
+    }
+
+    /// How the parts of a row that is no line are told apart.
+    fn parts(&self) -> Rules<'_> {
+        match self.rules.format {
+            Format::Parquet => Rules::Row,
+            Format::Jsonl | Format::WebDataset => Rules::Members(&self.rules.fields),
+        }
     }
 
     fn part(&self, row: u64) -> Result<(&Part, u64, usize), Flaw> {
@@ -228,7 +242,12 @@ trait Store {
     /// All objects whose keys begin as that of `prefix` does.
     fn list(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>>;
     fn reader(&self, object: &Arc<Location>) -> Result<Box<dyn Forward + Send>>;
+    /// Reads any bytes of an object.
+    fn ranges(&self, object: &Arc<Location>) -> Ranges;
 }
+
+/// Reads bytes of one object.
+type Ranges = Box<dyn Fn(Range<u64>) -> Result<Bytes> + Send + Sync>;
 
 impl Store for Fetcher {
     fn stat(&self, object: &Location) -> Result<ObjectInfo> {
@@ -245,6 +264,14 @@ impl Store for Fetcher {
 
     fn reader(&self, object: &Arc<Location>) -> Result<Box<dyn Forward + Send>> {
         Ok(Box::new(Self::reader(self, object)?))
+    }
+
+    fn ranges(&self, object: &Arc<Location>) -> Ranges {
+        let (fetcher, object) = (self.clone(), Arc::clone(object));
+        Box::new(move |range| {
+            let object = Arc::clone(&object);
+            fetcher.read_blocking(&Extent { object, range: Some(range) })
+        })
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Unpacked<'a> {
 }
 
 /// Enough for all marks: tar's stands at byte 257.
-const HEAD: u64 = 512;
+pub(super) const HEAD: u64 = 512;
 /// Compressed bytes are read in pieces of this size.
 const BUFFER: usize = 256 << 10;
 
@@ -162,6 +162,22 @@ fn compression(head: &[u8]) -> Packing {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
         _ => Packing::Plain,
     }
+}
+
+/// What a file is that should be Parquet and is not.
+pub(super) fn mistaken_for_parquet(head: &[u8]) -> Option<Mistake> {
+    if head.starts_with(b"PAR1") {
+        return None;
+    }
+    let packed = match compression(head) {
+        Packing::Plain => None,
+        packing => Some(format!("the source is compressed with {}", packing.name())),
+    };
+    let packed = packed.map(|reason| Mistake { reason, hint: "unpack it" });
+    packed.or_else(|| mistake(head, Format::Parquet)).or_else(|| {
+        let reason = "the source is no Parquet file".to_owned();
+        Some(Mistake { reason, hint: "check dataset.source and dataset.format" })
+    })
 }
 
 /// What first bytes are of, if it is known and not what was wanted.

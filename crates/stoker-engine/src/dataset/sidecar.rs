@@ -36,8 +36,9 @@ pub(super) const LONGEST_LINE: u64 = u32::MAX as u64 - 1;
 pub(super) struct Key(u128);
 
 impl Key {
-    pub(super) fn new(source: &Location, info: &ObjectInfo, max_line: u64) -> Self {
-        let whole = format!("{source}\0{}\0{:?}\0{max_line}", info.size, info.version);
+    /// `more` is empty for what is indexed whatever the recipe says.
+    pub(super) fn new(source: &Location, info: &ObjectInfo, max_line: u64, more: &str) -> Self {
+        let whole = format!("{source}\0{}\0{:?}\0{max_line}{more}", info.size, info.version);
         Self(xxh3_128(whole.as_bytes()))
     }
 }
@@ -49,6 +50,8 @@ pub(super) enum Kind {
     Lines,
     /// Members of a tar archive.
     Members,
+    /// Rows of a table.
+    Rows,
 }
 
 impl Kind {
@@ -57,6 +60,7 @@ impl Kind {
         match self {
             Self::Lines => (1, 0),
             Self::Members => (2, 1),
+            Self::Rows => (2, 2),
         }
     }
 }
@@ -135,7 +139,8 @@ impl Header {
 
     fn from_bytes(bytes: &[u8; HEADER]) -> Option<Self> {
         let kind = u16::from_le_bytes(field(bytes, 12));
-        let kind = [Kind::Lines, Kind::Members].into_iter().find(|it| it.numbers().1 == kind)?;
+        let kinds = [Kind::Lines, Kind::Members, Kind::Rows];
+        let kind = kinds.into_iter().find(|it| it.numbers().1 == kind)?;
         let lines = u64::from_le_bytes(field(bytes, 48));
         let header = Self {
             key: Key(u128::from_le_bytes(field(bytes, 16))),
@@ -160,7 +165,9 @@ impl Header {
     fn fits(&self, bytes: u64) -> bool {
         match self.kind {
             Kind::Lines => self.rows.checked_mul(RECORD as u64) == Some(bytes),
-            Kind::Members => super::entries::table_bytes(self.rows).is_some_and(|it| it <= bytes),
+            Kind::Members | Kind::Rows => {
+                super::entries::table_bytes(self.rows).is_some_and(|it| it <= bytes)
+            }
         }
     }
 }

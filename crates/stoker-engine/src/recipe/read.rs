@@ -60,6 +60,7 @@ fn dataset(section: &mut Reader<'_>) -> Dataset {
             .and_then(|text| location(section, "media-root", text)),
         allow_http: section.flag("allow-http").unwrap_or(default.allow_http),
         max_line: section.size("max-line", KIB..=2 * GIB).unwrap_or(default.max_line),
+        max_copied: section.size("max-copied", 0..=1024 * 1024 * GIB).unwrap_or(default.max_copied),
         index_dir: local_path(section, "index-dir"),
     }
 }

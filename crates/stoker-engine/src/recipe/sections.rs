@@ -48,6 +48,9 @@ pub struct Dataset {
     /// Longest line or text of a sample that is read, in bytes. 16 MiB: inline images are rare and
     /// larger lines are mostly a missing line break.
     pub max_line: u64,
+    /// Largest dataset that is copied to where the index lies, in bytes of all its shards, if its
+    /// rows can't be read at random (compressed shards, Parquet). 64 GiB: as much as any disk has.
+    pub max_copied: u64,
     /// Folder for indexes; by default beside a local source, or `~/.cache/stoker`.
     pub index_dir: Option<String>,
 }
@@ -259,6 +262,7 @@ impl Default for Dataset {
             media_root: None,
             allow_http: false,
             max_line: 16 << 20,
+            max_copied: 64 << 30,
             index_dir: None,
         }
     }

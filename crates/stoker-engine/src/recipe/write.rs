@@ -26,6 +26,7 @@ impl Recipe {
                 "media-root": dataset.media_root,
                 "allow-http": dataset.allow_http,
                 "max-line": write_size(dataset.max_line),
+                "max-copied": write_size(dataset.max_copied),
                 "index-dir": dataset.index_dir,
             },
             "plan": {

@@ -76,6 +76,7 @@ fn defaults_are_what_the_documentation_says() {
         ("dataset", "fields", json!({}), "not the usual ones"),
         ("dataset", "allow-http", json!(false), "Off,"),
         ("dataset", "max-line", json!("16MiB"), "16 MiB:"),
+        ("dataset", "max-copied", json!("64GiB"), "64 GiB:"),
         ("plan", "seed", json!(0), "0."),
         ("plan", "shuffle", json!("full"), "`full`"),
         ("plan", "epochs", json!(null), "endless by default"),

@@ -69,6 +69,7 @@ prop_compose! {
         media_root in of(path()),
         allow_http in any::<bool>(),
         max_line in 1024_u64..=2 << 30,
+        max_copied in 0_u64..=1 << 50,
         index_dir in of(path()),
         seed in 0..=i64::MAX as u64,
         shuffle in one_of(&[Shuffle::Full, Shuffle::None]),
@@ -76,7 +77,8 @@ prop_compose! {
         lanes in 1_u32..=65_536,
     ) -> Recipe {
         let dataset = Dataset {
-            source, format, fields, media_root, allow_http, max_line, index_dir,
+            source, format, fields, media_root, allow_http, max_line, max_copied,
+            index_dir,
         };
         let plan = Plan { seed, shuffle, epochs, lanes };
         Recipe { model, compat, dataset, plan, ..Recipe::default() }

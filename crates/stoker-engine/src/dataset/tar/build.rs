@@ -11,10 +11,11 @@ use std::io::{BufWriter, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::group::{Again, Grouping, MOST_MEMBERS};
 use super::names;
-use super::samples::{Again, Grouping, MOST_MEMBERS, Part, Sample};
 use super::walk::{Member, Stop, Walker};
 use crate::dataset::entries;
+use crate::dataset::entry::{Entry, Part};
 use crate::dataset::packing::{Forward, Packing, Unpacked};
 
 const BUFFER: usize = 256 << 10;
@@ -99,13 +100,13 @@ impl<R: Forward> Builder<'_, R> {
             })?;
             self.taken += member.size;
         }
-        if !self.grouping.add(Part { extension, begin, size: member.size }) {
+        if !self.grouping.add(Part { name: extension, begin, size: member.size }) {
             return Err(too_many(key, member.header));
         }
         Ok(())
     }
 
-    fn write(&mut self, sample: Option<Sample>) -> Result<(), Stop> {
+    fn write(&mut self, sample: Option<Entry>) -> Result<(), Stop> {
         sample.map_or(Ok(()), |sample| self.entries.write(&sample.to_bytes())).map_err(Stop::Write)
     }
 

@@ -26,13 +26,13 @@ const IMAGES: [&str; 10] =
     ["jpg", "jpeg", "png", "webp", "gif", "bmp", "jpe", "jfif", "tif", "tiff"];
 
 /// Whether an extension is that of an image: its last part counts.
-pub(super) fn is_image(extension: &str) -> bool {
+pub(in crate::dataset) fn is_image(extension: &str) -> bool {
     let last = extension.rsplit('.').next().unwrap_or_default();
     IMAGES.contains(&last)
 }
 
 /// Whether an extension is that of JSON.
-pub(super) fn is_json(extension: &str) -> bool {
+pub(in crate::dataset) fn is_json(extension: &str) -> bool {
     extension.rsplit('.').next() == Some("json")
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::packing::Forward;
-use super::super::{Dataset, Store};
+use super::super::{Dataset, Ranges, Store};
 use super::{Bytewise, config};
 use crate::error::Result;
 use crate::fetch::ObjectInfo;
@@ -44,6 +44,10 @@ impl Store for Generated {
 
     fn reader(&self, _: &Arc<Location>) -> Result<Box<dyn Forward + Send>> {
         Ok(Box::new(Bytewise(Rows { rows: 0..self.0, rest: io::Cursor::default() })))
+    }
+
+    fn ranges(&self, _: &std::sync::Arc<Location>) -> Ranges {
+        panic!("lines are read from front to back")
     }
 }
 

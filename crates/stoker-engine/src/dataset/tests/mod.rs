@@ -5,6 +5,7 @@ mod forms;
 mod hazards;
 mod location;
 mod memory;
+mod parquet;
 mod references;
 mod rows;
 mod shards;
@@ -23,7 +24,7 @@ use tempfile::TempDir;
 use super::chat::Record;
 use super::media::Media;
 use super::packing::Forward;
-use super::{Dataset, Store};
+use super::{Dataset, Ranges, Store};
 use crate::error::{Error, FetchError, FetchErrorKind, Flaw, Result};
 use crate::fetch::ObjectInfo;
 use crate::recipe;
@@ -70,6 +71,15 @@ impl Store for Memory {
         self.reads.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Bytewise(Cursor::new(self.bytes.clone()))))
     }
+
+    fn ranges(&self, _: &Arc<Location>) -> Ranges {
+        slices(self.bytes.clone())
+    }
+}
+
+pub(super) fn slices(bytes: Vec<u8>) -> Ranges {
+    let bytes = Bytes::from(bytes);
+    Box::new(move |range| Ok(bytes.slice(range.start as usize..range.end as usize)))
 }
 
 /// Makes a reader of bytes skip.
@@ -148,6 +158,11 @@ impl Store for Bucket {
     fn reader(&self, object: &Arc<Location>) -> Result<Box<dyn Forward + Send>> {
         self.note("read", &object.key);
         Ok(Box::new(Bytewise(Cursor::new(self.objects[&object.key].clone()))))
+    }
+
+    fn ranges(&self, object: &Arc<Location>) -> Ranges {
+        self.note("read", &object.key);
+        slices(self.objects[&object.key].clone())
     }
 }
 

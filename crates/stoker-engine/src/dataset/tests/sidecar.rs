@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::super::build::unwritable;
+use super::super::writer::unwritable;
 use super::super::sidecar::places;
 use super::{Memory, config, files, gzip, naive_rows, open, rows};
 use crate::recipe;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::tar::Sample as Entry;
+use super::super::entry::Entry;
 use super::super::{Dataset, tar};
 use super::forms::short;
 use super::{Bucket, config, files, gzip, open, zstd};
@@ -36,7 +36,7 @@ fn entry(data: &Dataset, row: u64) -> Entry {
 fn layout(data: &Dataset) -> Vec<String> {
     let sample = |row| {
         let entry = entry(data, row);
-        let extensions = entry.parts.iter().map(|part| part.extension.as_str());
+        let extensions = entry.parts.iter().map(|part| part.name.as_str());
         format!("{}: {}", entry.key, extensions.collect::<Vec<_>>().join(" "))
     };
     (0..data.rows()).map(sample).collect()
@@ -342,7 +342,7 @@ fn a_compressed_archive_is_the_same_dataset_taken_out_once() {
         let again = open(&settings(&folder), &others).unwrap();
         assert_eq!((others.asked("read"), again.rows()), (1, 2));
     }
-    assert_eq!(data.origin(1), format!("{URI}, sample `d/1` at byte {}", entry(&data, 1).header));
+    assert_eq!(data.origin(1), format!("{URI}, sample `d/1` at byte {}", entry(&data, 1).place));
 }
 
 #[test]
@@ -351,8 +351,9 @@ fn compressed_archives_that_are_too_large_for_the_disk_are_refused_in_words() {
     let store = super::Memory { size: Some(70 << 30), ..super::Memory::new(gzip(&archive(&[]))) };
     let error = open(&settings(&folder), &store).unwrap_err().to_string();
     let expected = format!(
-        "the archives are compressed with gzip and have 70.0 GiB in all; up to 64.0 GiB are unpacked \
-         to the disk; store them uncompressed: images don't get smaller: {URI}"
+        "the shards are compressed with gzip, and all shards have 70.0 GiB together: up to 64.0 GiB \
+         are copied to the disk; raise dataset.max-copied if there is room where the index lies, or \
+         store the data as plain tar archives: {URI}"
     );
     assert_eq!(error, expected);
 }
@@ -535,7 +536,7 @@ proptest! {
         for row in 0..data.rows() {
             let entry = entry(&data, row);
             for part in entry.parts {
-                seen.insert(format!("{}.{}", entry.key, part.extension), (part.begin, part.size));
+                seen.insert(format!("{}.{}", entry.key, part.name), (part.begin, part.size));
             }
         }
         prop_assert_eq!(seen, expected);

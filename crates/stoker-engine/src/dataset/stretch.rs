@@ -1,4 +1,4 @@
-//! A sample of an archive: which stretch of it to read, and what the stretch says.
+//! A row that is not a line: which stretch of bytes to read for it, and what the stretch says.
 //!
 //! Text and images of a sample lie side by side, so one request brings all of it. Where that would
 //! bring much that nobody wants, or more than a request should, only the text is read by it, and
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::names;
-use super::samples::{Part, Sample};
-use crate::dataset::chat::{Object, Record, has_videos, text, value};
-use crate::dataset::content::Carried;
-use crate::dataset::{flaw, quoted};
+use super::chat::{Object, Record, has_videos, text, value};
+use super::content::Carried;
+use super::entry::{Entry, Part};
+use super::tar::names;
+use super::{flaw, quoted};
 use crate::error::Flaw;
 use crate::recipe::Fields;
 use crate::sample::{Extent, ImageRef, Location};
@@ -28,6 +28,15 @@ const WASTE: u64 = 256 << 10;
 const CAPTIONS: [&str; 2] = ["txt", "caption"];
 const VIDEOS: [&str; 5] = ["mp4", "webm", "avi", "mov", "mkv"];
 
+/// How the parts of a row are told apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rules<'a> {
+    /// Members of an archive, by their names.
+    Members(&'a Fields),
+    /// A row of a table: its record, and behind it its images.
+    Row,
+}
+
 /// What of a sample is read.
 struct Reading<'a> {
     json: Option<&'a Part>,
@@ -39,18 +48,15 @@ struct Reading<'a> {
 }
 
 /// The stretch of bytes to read for an entry.
-pub(in crate::dataset) fn locate(
-    entry: &[u8],
-    fields: &Fields,
-    max_text: u64,
-) -> Result<Range<u64>, Flaw> {
+pub(super) fn locate(entry: &[u8], rules: Rules<'_>, max_text: u64) -> Result<Range<u64>, Flaw> {
     let sample = decoded(entry)?;
-    let reading = Reading::of(&sample, fields)?;
+    let reading = Reading::of(&sample, rules)?;
     let long = reading.json.iter().chain(&reading.texts).find(|part| part.size > max_text);
-    if let Some(Part { extension, size, .. }) = long {
+    if let Some(Part { name, size, .. }) = long {
+        let what = rules.noun();
         let reason = format!(
-            "the member {} of {size} bytes is longer than the limit of {max_text}",
-            quoted(extension)
+            "{what} {} of {size} bytes is longer than the limit of {max_text}",
+            quoted(name)
         );
         return Err(flaw("too-long-line", reason).hint("raise dataset.max-line"));
     }
@@ -58,14 +64,14 @@ pub(in crate::dataset) fn locate(
 }
 
 /// What the stretch says; `object` is what it was read from.
-pub(in crate::dataset) fn record(
+pub(super) fn record(
     entry: &[u8],
     bytes: &Bytes,
     object: &Arc<Location>,
-    fields: &Fields,
+    rules: Rules<'_>,
 ) -> Result<Record, Flaw> {
     let sample = decoded(entry)?;
-    let reading = Reading::of(&sample, fields)?;
+    let reading = Reading::of(&sample, rules)?;
     let content = |part: &Part| {
         let begin = part.begin.checked_sub(reading.stretch.start);
         let range = begin.map(|begin| begin as usize..(begin + part.size) as usize);
@@ -79,40 +85,64 @@ pub(in crate::dataset) fn record(
             let range = Some(part.begin..part.end());
             ImageRef::Stored(Extent { object: Arc::clone(object), range })
         };
-        let name = format!("{}.{}", sample.key, part.extension);
-        Ok(Carried { names: vec![part.extension.clone(), name], image })
+        let name = format!("{}.{}", sample.key, part.name);
+        Ok(Carried { names: vec![part.name.clone(), name], image })
     });
     let carried = carried.collect::<Result<Vec<_>, Flaw>>()?;
     let mut record = Object::new();
     if let Some(json) = reading.json {
-        let (name, what) = (&json.extension, format!("the member {}", quoted(&json.extension)));
+        let (name, what) = (&json.name, format!("{} {}", rules.noun(), quoted(&json.name)));
         record = match value(&content(json)?, &what)? {
             Value::Object(record) => record,
             // A list is the messages, if they are looked for under this name.
-            list @ Value::Array(_) if fields.messages.as_ref() == Some(name) => {
+            list @ Value::Array(_) if rules.messages() == Some(name) => {
                 Object::from_iter([(name.clone(), list)])
             }
             _ => return Err(flaw("not-an-object", format!("{what} is JSON, but not an object"))),
         };
     }
     for part in &reading.texts {
-        let what = format!("the member {}", quoted(&part.extension));
+        let what = format!("{} {}", rules.noun(), quoted(&part.name));
         let words = text(&content(part)?, &what)?.to_owned();
-        record.insert(part.extension.clone(), words.into());
+        record.insert(part.name.clone(), words.into());
     }
-    Ok(Record { object: record, carried, captions: &CAPTIONS })
+    let captions = match rules {
+        Rules::Members(_) => &CAPTIONS[..],
+        Rules::Row => &[],
+    };
+    Ok(Record { object: record, carried, captions })
 }
 
 /// Where a sample stands, for people.
-pub(in crate::dataset) fn origin(entry: &[u8], uri: &str) -> String {
-    match Sample::from_bytes(entry) {
-        Some(sample) => format!("{uri}, sample {} at byte {}", quoted(&sample.key), sample.header),
-        None => uri.to_owned(),
+pub(super) fn origin(entry: &[u8], uri: &str, rules: Rules<'_>) -> String {
+    match (Entry::from_bytes(entry), rules) {
+        (Some(Entry { key, place, .. }), Rules::Members(_)) => {
+            format!("{uri}, sample {} at byte {place}", quoted(&key))
+        }
+        (Some(Entry { place, .. }), Rules::Row) => format!("{uri}, row {place}"),
+        (None, _) => uri.to_owned(),
     }
 }
 
-fn decoded(entry: &[u8]) -> Result<Sample, Flaw> {
-    Sample::from_bytes(entry).ok_or_else(unreadable)
+impl Rules<'_> {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Members(_) => "the member",
+            Self::Row => "the part",
+        }
+    }
+
+    /// The name that messages are looked for under, if the recipe has one.
+    fn messages(&self) -> Option<&String> {
+        match self {
+            Self::Members(fields) => fields.messages.as_ref(),
+            Self::Row => None,
+        }
+    }
+}
+
+fn decoded(entry: &[u8]) -> Result<Entry, Flaw> {
+    Entry::from_bytes(entry).ok_or_else(unreadable)
 }
 
 fn unreadable() -> Flaw {
@@ -121,25 +151,35 @@ fn unreadable() -> Flaw {
 }
 
 impl<'a> Reading<'a> {
-    fn of(sample: &'a Sample, fields: &Fields) -> Result<Self, Flaw> {
+    fn of(sample: &'a Entry, rules: Rules<'_>) -> Result<Self, Flaw> {
+        match rules {
+            Rules::Members(fields) => Self::of_members(sample, fields),
+            Rules::Row => {
+                let (json, images) = sample.parts.split_first().ok_or_else(unreadable)?;
+                Self::planned(Some(json), Vec::new(), images.iter().collect())
+            }
+        }
+    }
+
+    fn of_members(sample: &'a Entry, fields: &Fields) -> Result<Self, Flaw> {
         if let Some(extension) = &sample.twice {
             let reason = format!("two members of the sample are named {}", quoted(extension));
             return Err(flaw("duplicate-member", reason)
                 .hint("write each member once, and give each sample a key of its own"));
         }
-        if sample.parts.iter().any(|part| VIDEOS.contains(&part.extension.as_str())) {
+        if sample.parts.iter().any(|part| VIDEOS.contains(&part.name.as_str())) {
             return Err(has_videos());
         }
         let json = json(sample, fields);
         let is_text = |part: &&Part| {
-            let name = Some(&part.extension);
+            let name = Some(&part.name);
             let named = [&fields.question, &fields.answer].iter().any(|it| it.as_ref() == name);
-            (named || CAPTIONS.contains(&part.extension.as_str())) && Some(*part) != json
+            (named || CAPTIONS.contains(&part.name.as_str())) && Some(*part) != json
         };
         let texts: Vec<&Part> = sample.parts.iter().filter(is_text).collect();
         if json.is_none() && texts.is_empty() {
             let found: Vec<&str> =
-                sample.parts.iter().map(|part| part.extension.as_str()).take(12).collect();
+                sample.parts.iter().map(|part| part.name.as_str()).take(12).collect();
             let reason = format!(
                 "the sample has no json, txt or caption; its members are {}",
                 quoted(&found.join(", "))
@@ -147,15 +187,24 @@ impl<'a> Reading<'a> {
             return Err(flaw("missing-member", reason)
                 .hint("dataset.fields says which members are read under other names"));
         }
-        let images = images(sample, fields);
-        let words = span(json.iter().chain(&texts).copied());
-        let all = span(json.iter().chain(&texts).chain(&images).copied());
-        let wanted: u64 = json.iter().chain(&texts).chain(&images).map(|part| part.size).sum();
+        Self::planned(json, texts, images(sample, fields))
+    }
+
+    fn planned(
+        json: Option<&'a Part>,
+        texts: Vec<&'a Part>,
+        images: Vec<&'a Part>,
+    ) -> Result<Self, Flaw> {
+        let written = json.iter().chain(&texts).copied();
+        let all = written.clone().chain(images.iter().copied());
+        let size =
+            |parts: &mut dyn Iterator<Item = &Part>| parts.map(|part| part.size).sum::<u64>();
+        let wanted = size(&mut all.clone());
+        let (words, all) = (span(written.clone()), span(all));
         let length = all.end - all.start;
         let whole = length <= STRETCH && length - wanted.min(length) <= wanted.max(WASTE);
         let stretch = if whole { all } else { words };
-        let written: u64 = json.iter().chain(&texts).map(|part| part.size).sum();
-        if stretch.end - stretch.start > STRETCH.max(2 * written) {
+        if stretch.end - stretch.start > STRETCH.max(2 * size(&mut written.clone())) {
             let reason = "the texts of the sample lie far apart";
             return Err(flaw("scattered", reason).hint("write them side by side"));
         }
@@ -165,24 +214,24 @@ impl<'a> Reading<'a> {
 
 /// The member that holds the record: by the name that messages are looked for under, by the usual
 /// name, or the only one.
-fn json<'a>(sample: &'a Sample, fields: &Fields) -> Option<&'a Part> {
-    let named = |name: &str| sample.parts.iter().find(|part| part.extension == name);
-    let mut all = sample.parts.iter().filter(|part| names::is_json(&part.extension));
+fn json<'a>(sample: &'a Entry, fields: &Fields) -> Option<&'a Part> {
+    let named = |name: &str| sample.parts.iter().find(|part| part.name == name);
+    let mut all = sample.parts.iter().filter(|part| names::is_json(&part.name));
     let only = all.next().filter(|_| all.next().is_none());
     fields.messages.as_deref().and_then(named).or_else(|| named("json")).or(only)
 }
 
 /// The members that are images: those that the recipe names, in its order; or else all that are
 /// named as images, with numbers in their names counted as numbers.
-fn images<'a>(sample: &'a Sample, fields: &Fields) -> Vec<&'a Part> {
-    let named = |name: &String| sample.parts.iter().find(|part| part.extension == *name);
+fn images<'a>(sample: &'a Entry, fields: &Fields) -> Vec<&'a Part> {
+    let named = |name: &String| sample.parts.iter().find(|part| part.name == *name);
     let chosen = fields.images.iter().flatten().filter_map(named).collect::<Vec<_>>();
     if !chosen.is_empty() {
         return chosen;
     }
     let mut images: Vec<&Part> =
-        sample.parts.iter().filter(|part| names::is_image(&part.extension)).collect();
-    images.sort_by(|a, b| by_numbers(&a.extension, &b.extension));
+        sample.parts.iter().filter(|part| names::is_image(&part.name)).collect();
+    images.sort_by(|a, b| by_numbers(&a.name, &b.name));
     images
 }
 
@@ -226,30 +275,31 @@ mod tests {
     }
 
     fn sample(parts: &[(&str, u64, u64)]) -> Vec<u8> {
-        let parts = parts.iter().map(|(extension, begin, size)| Part {
-            extension: (*extension).to_owned(),
+        let parts = parts.iter().map(|(name, begin, size)| Part {
+            name: (*name).to_owned(),
             begin: *begin,
             size: *size,
         });
         let parts = parts.collect();
-        Sample { key: "k".into(), header: 0, twice: None, parts }.to_bytes()
+        Entry { key: "k".into(), place: 0, twice: None, parts }.to_bytes()
     }
 
     #[test]
     fn one_stretch_holds_all_of_a_sample_unless_it_would_hold_too_much() {
         let fields = Fields::default();
-        let stretch = |parts: &[(&str, u64, u64)]| locate(&sample(parts), &fields, 1000).unwrap();
+        let rules = Rules::Members(&fields);
+        let stretch = |parts: &[(&str, u64, u64)]| locate(&sample(parts), rules, 1000).unwrap();
         let mib = 1 << 20;
         assert_eq!(stretch(&[("jpg", 512, 900), ("json", 2048, 10)]), 512..2058);
         assert_eq!(stretch(&[("json", 512, 10), ("jpg", 2048, 9 * mib)]), 512..522, "too long");
         let far = [("jpg", 512, 900), ("npy", 2048, 3 * mib), ("json", 4 * mib, 10)];
         assert_eq!(stretch(&far), 4 * mib..4 * mib + 10, "mostly what nobody wants");
         assert_eq!(stretch(&[("json", 512, 10), ("npy", 2048, 5)]), 512..522, "text alone");
-        let long = locate(&sample(&[("json", 0, 1001)]), &fields, 1000).unwrap_err();
+        let long = locate(&sample(&[("json", 0, 1001)]), rules, 1000).unwrap_err();
         assert_eq!(long.code, "too-long-line");
         let apart = [("json", 0, 10), ("jpg", 512, 90 * mib), ("txt", 95 * mib, 10)];
-        assert_eq!(locate(&sample(&apart[..2]), &fields, 1000).unwrap(), 0..10);
+        assert_eq!(locate(&sample(&apart[..2]), rules, 1000).unwrap(), 0..10);
         let huge = [("json", 0, 10), ("npy", 512, 90 * mib), ("txt", 95 * mib, 10)];
-        assert_eq!(locate(&sample(&huge), &fields, 1000).unwrap_err().code, "scattered");
+        assert_eq!(locate(&sample(&huge), rules, 1000).unwrap_err().code, "scattered");
     }
 }
