@@ -14,8 +14,11 @@ SOURCE := Cargo.toml Cargo.lock python/Cargo.toml python/pyproject.toml \
 export PYO3_BUILD_EXTENSION_MODULE := 1
 export UV_NATIVE_TLS := 1
 
+# Workers of the ladder import much: they need to find it compiled.
+LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
+
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-rust test-python ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs test test-rust test-python ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +27,12 @@ setup: $(STAMPS)/wheel $(STAMPS)/models/done  ## install what is needed, build t
 
 demo: setup  ## a Python loader against stoker, rung by rung, with plots (3 minutes)
 	$(BIN)/stoker demo
+
+ladder: setup  ## the same job loaded in nine ways, from plain Python to stoker on Ray (6 minutes)
+	$(LADDER)
+
+ladder-docs: setup  ## the same, and the figures go into docs/ladder.md
+	$(LADDER) --docs docs/ladder.md
 
 test: test-rust test-python  ## all tests
 
@@ -41,13 +50,13 @@ lint: setup  ## formatting, lints and documentation, warnings as errors
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps --document-private-items
-	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples
-	$(BIN)/ruff check --config python/pyproject.toml python scripts examples
+	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples bench
+	$(BIN)/ruff check --config python/pyproject.toml python scripts examples bench
 
 format:  ## format all code
 	cargo fmt --all
-	$(BIN)/ruff format --config python/pyproject.toml python scripts examples
-	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts examples
+	$(BIN)/ruff format --config python/pyproject.toml python scripts examples bench
+	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts examples bench
 
 requirements:  ## pin anew what python/requirements.in asks for
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --python-version 3.11 \

@@ -3,21 +3,30 @@
 //! Every [`Tensor`] and every DLPack capsule made of it holds the engine's batch; the memory goes
 //! back to the engine's pool when the last of them goes.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyBufferError, PyKeyError, PyTypeError};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyTuple};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use stoker_engine::loader as engine;
 use stoker_engine::pack;
 use stoker_engine::recipe::Pixels;
-use stoker_engine::sample::Dtype;
 use stoker_engine::vision::Finish;
 
-use crate::dlpack::{self, DataType};
 use crate::home::Home;
 use crate::json;
+use crate::shared;
+use crate::tensor::Tensor;
+
+/// What `__reduce_ex__` says of a batch beside its memory.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    batch: Box<RawValue>,
+    finish: Finish,
+}
 
 /// One finished batch: a mapping of names to tensors, as the model's `forward` takes them.
 ///
@@ -37,7 +46,8 @@ use crate::json;
 /// A batch without images has neither `pixel_values` nor `image_grid_thw`.
 ///
 /// All tensors lie in one piece of CPU memory, and `numpy()`, `torch()` and DLPack give views of it.
-/// It is yours to write to, and stays valid while the batch, a tensor or any view lives.
+/// It stays valid while the batch, a tensor or any view lives, and is yours to write to unless it is
+/// `shared`.
 #[pyclass(frozen, mapping, module = "stoker")]
 pub(crate) struct Batch {
     inner: Arc<Home<engine::Batch>>,
@@ -52,6 +62,23 @@ impl Batch {
     fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor> {
         (0..self.inner.anywhere().tensors().len())
             .map(|index| Tensor::new(Arc::clone(&self.inner), index))
+    }
+
+    /// A batch of the parts that `__reduce_ex__` gave, over the memory of `memory`.
+    pub(crate) fn of_parts(header: &str, memory: PyBuffer<u8>) -> PyResult<Self> {
+        let broken = |error: serde_json::Error| {
+            PyValueError::new_err(format!("this is no batch's header: {error}"))
+        };
+        let Header { batch, finish } = serde_json::from_str(header).map_err(broken)?;
+        let memory = shared::memory(memory)?;
+        let batch = engine::Batch::from_parts(batch.get(), memory)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self::new(batch, finish))
+    }
+
+    /// The engine's batch, to go on with: a view of the same memory.
+    pub(crate) fn engine(&self) -> engine::Batch {
+        self.inner.anywhere().clone()
     }
 
     /// Any key may be asked for, as of any mapping; only names have tensors.
@@ -108,7 +135,7 @@ impl Batch {
         }
     }
 
-    /// The tensors as a dict of writable NumPy arrays over the same memory.
+    /// The tensors as a dict of NumPy arrays over the same memory, read-only if it is `shared`.
     ///
     /// NumPy has no bfloat16: such pixels come as their bits, in uint16.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -121,15 +148,10 @@ impl Batch {
         Ok(arrays)
     }
 
-    /// The tensors as a dict of torch tensors on the CPU, over the same memory.
-    fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let from_dlpack = py.import("torch")?.getattr("from_dlpack")?;
-        let tensors = PyDict::new(py);
-        for tensor in self.tensors() {
-            let name = tensor.described().name;
-            tensors.set_item(name, from_dlpack.call1((tensor,))?)?;
-        }
-        Ok(tensors)
+    /// The tensors as a dict of torch tensors on the CPU, over the same memory. Those of a `shared`
+    /// batch are inference tensors: writing to them in place raises `RuntimeError`.
+    fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("stoker.torch")?.getattr("views")?.call1((slf,))
     }
 
     /// The tensors on a device, finished: a dict, ready for `model(**batch.to(device))`.
@@ -172,6 +194,18 @@ impl Batch {
         Ok(finish)
     }
 
+    /// Its place in the global sequence of batches, all ranks together, from 0.
+    #[getter]
+    fn sequence(&self) -> u64 {
+        self.inner.anywhere().sequence()
+    }
+
+    /// Whether others may be reading its memory: that of a batch that came from another process.
+    #[getter]
+    fn shared(&self) -> bool {
+        self.inner.anywhere().lease().is_shared()
+    }
+
     /// The name of the batch: its lane and its number in the lane, both from 0.
     #[getter]
     fn name(&self) -> (u32, u64) {
@@ -192,9 +226,30 @@ impl Batch {
     }
 
     /// Where to go on after this batch; see `Loader.state_dict`.
+    ///
+    /// Raises:
+    ///     `ValueError`: No loader has delivered it yet.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let cursor = self.inner.anywhere().cursor();
-        json::to_python(py, cursor.expect("a loader delivers each batch with its cursor"))
+        let undelivered = || PyValueError::new_err("only a batch that a loader delivered has one");
+        json::to_python(py, self.inner.anywhere().cursor().ok_or_else(undelivered)?)
+    }
+
+    /// With protocol 5 and a `buffer_callback` the tensors are handed over without a copy; what is
+    /// unpickled is a `shared` batch over the memory that it is given.
+    fn __reduce_ex__<'py>(slf: &Bound<'py, Self>, protocol: u32) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let this = slf.get();
+        let batch = RawValue::from_string(this.inner.anywhere().header());
+        let batch = batch.expect("the engine's headers are JSON");
+        let header = serde_json::to_string(&Header { batch, finish: this.finish });
+        let header = header.expect("numbers and texts become JSON");
+        let memory = if protocol >= 5 {
+            let memory = shared::Shown(Arc::clone(&this.inner));
+            py.import("pickle")?.getattr("PickleBuffer")?.call1((memory,))?
+        } else {
+            PyBytes::new(py, this.inner.anywhere().lease()).into_any()
+        };
+        (py.import("stoker._native")?.getattr("_batch")?, (header, memory)).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {
@@ -207,138 +262,5 @@ impl Batch {
             })
             .collect();
         format!("Batch(lane={lane}, number={number}, {{{}}})", tensors.join(", "))
-    }
-}
-
-/// One tensor of a batch, in CPU memory.
-///
-/// It speaks DLPack, `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`, and NumPy's array
-/// protocol, `numpy.asarray(tensor)`; all over the same memory.
-#[pyclass(frozen, module = "stoker")]
-pub(crate) struct Tensor {
-    batch: Arc<Home<engine::Batch>>,
-    index: usize,
-    dtype: DataType,
-}
-
-impl Tensor {
-    fn new(batch: Arc<Home<engine::Batch>>, index: usize) -> Self {
-        let dtype = match batch.anywhere().tensors()[index].dtype {
-            Dtype::U8 => DataType::U8,
-            Dtype::I32 => DataType::I32,
-            Dtype::I64 => DataType::I64,
-            Dtype::Bf16 => DataType::BF16,
-            Dtype::F32 => DataType::F32,
-        };
-        Self { batch, index, dtype }
-    }
-
-    fn described(&self) -> &pack::Tensor {
-        &self.batch.anywhere().tensors()[self.index]
-    }
-
-    /// The same memory under a type that NumPy has.
-    fn into_bits(mut self) -> Self {
-        if self.described().dtype == Dtype::Bf16 {
-            self.dtype = DataType::U16;
-        }
-        self
-    }
-}
-
-#[pymethods]
-impl Tensor {
-    /// The tensor for `numpy.asarray`: over the same memory, unless a copy or another dtype is asked
-    /// for.
-    ///
-    /// Raises:
-    ///     `TypeError`: It is bfloat16, which NumPy does not have.
-    ///     `ValueError`: `copy` is False and the dtype needs a copy.
-    #[pyo3(signature = (dtype=None, copy=None))]
-    fn __array__<'py>(
-        slf: &Bound<'py, Self>,
-        dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if slf.get().described().dtype == Dtype::Bf16 {
-            return Err(PyTypeError::new_err(
-                "NumPy has no bfloat16: batch.numpy() gives its bits in uint16, \
-                 torch.from_dlpack(tensor) its values",
-            ));
-        }
-        let numpy = slf.py().import("numpy")?;
-        let array = numpy.call_method1("from_dlpack", (slf,))?;
-        let options = PyDict::new(slf.py());
-        options.set_item("dtype", dtype)?;
-        options.set_item("copy", copy)?;
-        numpy.call_method("array", (array,), Some(&options))
-    }
-
-    /// A DLPack capsule over the same memory; versioned (1.0) where `max_version` allows it.
-    ///
-    /// Raises:
-    ///     `BufferError`: A copy, a stream or another device was asked for.
-    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
-    fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
-    ) -> PyResult<Bound<'py, PyCapsule>> {
-        if stream.is_some() {
-            return Err(PyBufferError::new_err("the memory is the CPU's: it has no streams"));
-        }
-        if dl_device.is_some_and(|device| device != dlpack::CPU) || copy == Some(true) {
-            return Err(PyBufferError::new_err(
-                "a batch is handed over as it lies in CPU memory; copy or move what you get",
-            ));
-        }
-        let start = self.batch.anywhere().lease().as_ptr();
-        let start = start.wrapping_add(self.described().offset);
-        dlpack::capsule(
-            py,
-            Arc::clone(&self.batch),
-            NonNull::new(start).expect("an arena does not lie at address 0"),
-            self.dtype,
-            &self.described().shape,
-            max_version.is_some_and(|(major, _)| major >= 1),
-        )
-    }
-
-    /// `(1, 0)`: the CPU.
-    #[staticmethod]
-    fn __dlpack_device__() -> (i32, i32) {
-        dlpack::CPU
-    }
-
-    /// Element type: `uint8`, `int32`, `int64`, `bfloat16` or `float32`.
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        match self.described().dtype {
-            Dtype::U8 => "uint8",
-            Dtype::I32 => "int32",
-            Dtype::I64 => "int64",
-            Dtype::Bf16 => "bfloat16",
-            Dtype::F32 => "float32",
-        }
-    }
-
-    /// Length of each side; the last one is contiguous.
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.described().shape)
-    }
-
-    /// Bytes.
-    #[getter]
-    fn nbytes(&self) -> usize {
-        self.described().range().len()
-    }
-
-    fn __repr__(&self) -> String {
-        let tensor = self.described();
-        format!("Tensor({}, {}, {:?})", tensor.name, self.dtype(), tensor.shape)
     }
 }

@@ -68,20 +68,20 @@ struct Versioned {
 /// What the two forms have in common.
 trait Form: Sized {
     const NAME: &'static CStr;
-    fn new(tensor: Description, deleter: unsafe extern "C" fn(*mut Self)) -> Self;
+    fn new(tensor: Description, deleter: unsafe extern "C" fn(*mut Self), flags: u64) -> Self;
 }
 
 impl Form for Plain {
     const NAME: &'static CStr = c"dltensor";
-    fn new(tensor: Description, deleter: unsafe extern "C" fn(*mut Self)) -> Self {
+    fn new(tensor: Description, deleter: unsafe extern "C" fn(*mut Self), _flags: u64) -> Self {
         Self { tensor, context: std::ptr::null_mut(), deleter }
     }
 }
 
 impl Form for Versioned {
     const NAME: &'static CStr = c"dltensor_versioned";
-    fn new(tensor: Description, deleter: unsafe extern "C" fn(*mut Self)) -> Self {
-        Self { version: [1, 0], context: std::ptr::null_mut(), deleter, flags: 0, tensor }
+    fn new(tensor: Description, deleter: unsafe extern "C" fn(*mut Self), flags: u64) -> Self {
+        Self { version: [1, 0], context: std::ptr::null_mut(), deleter, flags, tensor }
     }
 }
 
@@ -94,6 +94,20 @@ struct Export<F, M> {
     memory: M,
 }
 
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+const READ_ONLY: u64 = 1;
+
+/// Which form of capsule to make.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The old one, which can't say that memory is read-only.
+    Plain,
+    /// The versioned one.
+    Versioned,
+    /// The versioned one, over memory that must not be written.
+    ReadOnly,
+}
+
 /// Makes a capsule over the tensor that begins at `start`: memory that is valid, and used by nobody
 /// else, as long as `memory` lives.
 pub(crate) fn capsule<'py, M: Send + 'static>(
@@ -102,13 +116,13 @@ pub(crate) fn capsule<'py, M: Send + 'static>(
     start: NonNull<u8>,
     dtype: DataType,
     shape: &[usize],
-    versioned: bool,
+    wish: Wish,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let shape = shape.iter().map(|&side| side as i64).collect();
-    if versioned {
-        export::<Versioned, M>(py, memory, start, dtype, shape)
-    } else {
-        export::<Plain, M>(py, memory, start, dtype, shape)
+    match wish {
+        Wish::Plain => export::<Plain, M>(py, memory, start, dtype, shape, 0),
+        Wish::Versioned => export::<Versioned, M>(py, memory, start, dtype, shape, 0),
+        Wish::ReadOnly => export::<Versioned, M>(py, memory, start, dtype, shape, READ_ONLY),
     }
 }
 
@@ -118,6 +132,7 @@ fn export<F: Form, M: Send + 'static>(
     start: NonNull<u8>,
     dtype: DataType,
     mut shape: Box<[i64]>,
+    flags: u64,
 ) -> PyResult<Bound<'_, PyCapsule>> {
     let mut strides = strides(&shape);
     let tensor = Description {
@@ -129,7 +144,7 @@ fn export<F: Form, M: Send + 'static>(
         strides: strides.as_mut_ptr(),
         byte_offset: 0,
     };
-    let form = F::new(tensor, delete::<F, M>);
+    let form = F::new(tensor, delete::<F, M>, flags);
     let export = NonNull::from(Box::leak(Box::new(Export { form, shape, strides, memory })));
     // SAFETY: the pointer is valid until `delete`, which the capsule's destructor calls once unless
     // a consumer has renamed the capsule and so taken that duty over.

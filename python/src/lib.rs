@@ -2,7 +2,8 @@
 //!
 //! `loader` waits for the engine with the GIL released and hears signals; `batch` shows a batch
 //! as a mapping of tensors; `dlpack` lets them leave without a copy; `home` keeps a forked child
-//! from touching threads that it does not have; `error` maps the engine's errors to Python's;
+//! from touching threads that it does not have; `remote` has the two halves of a loader for batches
+//! that are made elsewhere, `shared` lets them lie in others' memory; `error` maps the engine's errors to Python's;
 //! `demo` lends the demo its store and its data.
 
 mod batch;
@@ -12,18 +13,52 @@ mod error;
 mod home;
 mod json;
 mod loader;
+mod made_of;
+mod remote;
+mod shared;
+mod tensor;
 
 use pyo3::prelude::*;
 
 /// The compiled half of the package `stoker`.
 #[pymodule]
 mod _native {
+    use pyo3::buffer::PyBuffer;
     use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
+    use crate::made_of;
 
     #[pymodule_export]
-    use crate::batch::{Batch, Tensor};
+    use crate::batch::Batch;
     #[pymodule_export]
     use crate::loader::Loader;
+    #[pymodule_export]
+    use crate::remote::{Front, Maker};
+    #[pymodule_export]
+    use crate::tensor::Tensor;
+
+    /// A batch of the parts that it was pickled as.
+    #[pyfunction]
+    fn _batch(header: &str, memory: PyBuffer<u8>) -> PyResult<Batch> {
+        Batch::of_parts(header, memory)
+    }
+
+    /// A recipe with its overrides, for another process or host.
+    #[pyfunction]
+    #[pyo3(signature = (recipe, overrides=None))]
+    fn _document<'py>(
+        recipe: &Bound<'py, PyAny>,
+        overrides: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        made_of::portable(recipe, overrides)
+    }
+
+    /// What a report with these numbers says.
+    #[pyfunction]
+    fn _report_words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
+        made_of::words(numbers)
+    }
 
     /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.
     #[pyfunction]

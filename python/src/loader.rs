@@ -1,20 +1,13 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
 //! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::thread;
-use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde_json::{Map, Value};
-use stoker_engine::error::Error;
 use stoker_engine::loader::{self as engine, Next};
 use stoker_engine::plan::Cursor;
-use stoker_engine::recipe::{Document, Recipe};
 use stoker_engine::sample::Rank;
 use stoker_engine::vision::Finish;
 
@@ -22,9 +15,7 @@ use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
 use crate::json;
-
-/// How long the engine is waited for before signals are looked at.
-const PATIENCE: Duration = Duration::from_millis(100);
+use crate::made_of::{self, MadeOf, PATIENCE, patiently};
 
 /// Finished batches of one rank, in order: an iterator.
 ///
@@ -53,22 +44,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(crate) struct Loader {
     engine: Home<engine::Loader>,
     made_of: MadeOf,
+    rank: Rank,
     finish: Finish,
     ended: AtomicBool,
-}
-
-/// The arguments: all that a loader is pickled by.
-#[derive(Clone)]
-struct MadeOf {
-    recipe: Source,
-    overrides: Map<String, Value>,
-    rank: Rank,
-}
-
-#[derive(Clone)]
-enum Source {
-    File(PathBuf),
-    Document(Value),
 }
 
 #[pymethods]
@@ -81,23 +59,18 @@ impl Loader {
         world_size: Option<i64>,
         overrides: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let py = recipe.py();
-        let resolve = py.import("stoker._rank")?.getattr("resolve")?;
-        let (index, of) = resolve.call1((rank, world_size))?.extract()?;
-        let overrides = match overrides {
-            Some(overrides) => json::from_python(overrides)?,
-            None => Map::new(),
-        };
-        let made_of = MadeOf { recipe: Source::read(recipe)?, overrides, rank: Rank { index, of } };
-        let engine = patiently(py, {
+        let rank = made_of::rank(recipe.py(), rank, world_size)?;
+        let made_of = MadeOf::read(recipe, overrides)?;
+        let engine = patiently(recipe.py(), {
             let made_of = made_of.clone();
-            move || engine::Loader::open(made_of.recipe()?, made_of.rank)
+            move || engine::Loader::open(made_of.recipe()?, rank)
         })?;
         Ok(Self {
             finish: engine.finish(),
             ended: AtomicBool::new(false),
             engine: Home::new(engine),
             made_of,
+            rank,
         })
     }
 
@@ -128,7 +101,7 @@ impl Loader {
     fn __len__(&self) -> PyResult<usize> {
         match self.engine.get()?.len() {
             Some(batches) => Ok(batches as usize),
-            None => Err(PyTypeError::new_err("an endless loader has no len(): set plan.epochs")),
+            None => Err(PyTypeError::new_err(made_of::ENDLESS)),
         }
     }
 
@@ -183,35 +156,30 @@ impl Loader {
     /// What has been done so far, and who waited for whom: a `stoker.Report`, times in seconds,
     /// sizes in bytes.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let report = self.engine.get()?.report();
-        let read = py.import("stoker.report")?.getattr("read")?;
-        read.call1((report.to_string(), json::to_python(py, &report)?))
+        made_of::report(py, &self.engine.get()?.report())
     }
 
     /// Which rank this loader feeds, from 0.
     #[getter]
     fn rank(&self) -> u32 {
-        self.made_of.rank.index
+        self.rank.index
     }
 
     /// Of how many ranks.
     #[getter]
     fn world_size(&self) -> u32 {
-        self.made_of.rank.of
+        self.rank.of
     }
 
     fn __getnewargs_ex__<'py>(
         &self,
         py: Python<'py>,
     ) -> PyResult<((Bound<'py, PyAny>,), Bound<'py, PyDict>)> {
-        let recipe = match &self.made_of.recipe {
-            Source::File(path) => path.as_os_str().into_pyobject(py)?.into_any(),
-            Source::Document(document) => json::to_python(py, document)?,
-        };
+        let recipe = self.made_of.recipe_argument(py)?;
         let named = PyDict::new(py);
         named.set_item("rank", self.rank())?;
         named.set_item("world_size", self.world_size())?;
-        named.set_item("overrides", json::to_python(py, &self.made_of.overrides)?)?;
+        named.set_item("overrides", self.made_of.overrides(py)?)?;
         Ok(((recipe,), named))
     }
 
@@ -224,62 +192,6 @@ impl Loader {
     }
 
     fn __repr__(&self) -> String {
-        let recipe = match &self.made_of.recipe {
-            Source::File(path) => path.display().to_string(),
-            Source::Document(_) => "{…}".to_owned(),
-        };
-        format!("Loader({recipe}, rank={}, world_size={})", self.rank(), self.world_size())
-    }
-}
-
-impl Source {
-    fn read(recipe: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if recipe.is_instance_of::<PyDict>() {
-            return json::from_python(recipe).map(Self::Document);
-        }
-        let path: PathBuf = recipe.extract().map_err(|_| {
-            let found = recipe.get_type();
-            PyTypeError::new_err(format!(
-                "a recipe is a path (str or os.PathLike[str]) or a dict, not {found}"
-            ))
-        })?;
-        Ok(Self::File(std::path::absolute(path)?))
-    }
-}
-
-impl MadeOf {
-    fn recipe(&self) -> Result<Recipe, Error> {
-        let mut document = match &self.recipe {
-            Source::File(path) => Document::from_file(path)?,
-            Source::Document(document) => Document::from_value(document.clone())?,
-        };
-        for (path, value) in &self.overrides {
-            document.set_value(path, value.clone());
-        }
-        document.recipe()
-    }
-}
-
-/// Does work that can't be interrupted on a thread of its own, and hears signals meanwhile. After
-/// Ctrl-C the work is left to end by itself; what it makes is dropped.
-fn patiently<T: Send + 'static>(
-    py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> PyResult<T> {
-    let (done, mut outcome) = sync_channel(1);
-    thread::Builder::new().name("stoker-open".to_owned()).spawn(move || done.send(work()).ok())?;
-    loop {
-        let received = py.detach(|| {
-            let received = outcome.recv_timeout(PATIENCE);
-            (received, outcome)
-        });
-        outcome = received.1;
-        match received.0 {
-            Ok(result) => return result.map_err(|error| raise(py, &error)),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(raise(py, &Error::Bug("opening the loader panicked".to_owned())));
-            }
-        }
+        format!("Loader({}, rank={}, world_size={})", self.made_of, self.rank(), self.world_size())
     }
 }

@@ -15,6 +15,7 @@ from stoker._native import Batch, Loader, Tensor, __version__
 from stoker.errors import (
     BudgetError,
     BugError,
+    ClusterError,
     CursorError,
     DatasetError,
     FetchError,
@@ -32,6 +33,7 @@ __all__ = [
     "Batch",
     "BudgetError",
     "BugError",
+    "ClusterError",
     "CursorError",
     "DatasetError",
     "FetchError",

@@ -1,32 +1,16 @@
-"""The compiled half of stoker: the loader and its batches."""
+"""The compiled half of stoker: the loader, its halves, and what the demo needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, final, type_check_only
+from typing import Any, Literal, Self, final
 
-import numpy as np
-import torch as pytorch
-from typing_extensions import CapsuleType
-
+from stoker._batch import Batch as Batch
+from stoker._batch import Tensor as Tensor
 from stoker.report import Report
 
 __version__: str
-
-@type_check_only
-class Finish(TypedDict):
-    """What finishes `u8` pixels on a device; see `Batch.finish`."""
-
-    pixels: Literal["f32", "bf16", "u8"]
-    """Element type that was written."""
-    mean: list[float]
-    """The model's mean per channel, times 255, as f32."""
-    std: list[float]
-    """The model's standard deviation per channel, times 255, as f32."""
-    patch_size: int
-    """Side of a patch, in pixels."""
-    temporal_patch_size: int
-    """Frames in a patch; a still image is repeated for each."""
 
 @final
 class Loader:
@@ -51,8 +35,9 @@ class Loader:
             `engine`.
         rank: This process in the data-parallel group, from 0. Processes that share data (tensor,
             pipeline and context parallel ranks) have the same. By default that of
-            torch.distributed if it is initialised, else the environment's RANK, else 0. With
-            tensor, pipeline or context parallelism give it: the defaults count all processes.
+            torch.distributed if it is initialised, else Ray Train's, else the environment's RANK,
+            else 0. With tensor, pipeline or context parallelism give it: the defaults count all
+            processes.
         world_size: Size of the data-parallel group; goes together with `rank`. It must divide
             `plan.lanes`.
         overrides: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.
@@ -145,146 +130,132 @@ class Loader:
         """Of how many ranks."""
 
 @final
-class Batch(Mapping[str, Tensor]):
-    """One finished batch: a mapping of names to tensors, as the model's `forward` takes them.
+class Maker:
+    """Makes any batch of a recipe's global sequence, on demand: what a data worker runs.
 
-    With B samples of at most L tokens, N patches in n images:
+    Thread-safe: many calls may wait at once, each with the GIL released; the lowest number has
+    precedence for memory and threads. A batch is a function of the recipe and its number, so any
+    maker makes the same.
 
-    | name | dtype | shape |
-    |---|---|---|
-    | `input_ids` | int64 | `[B, L]`, right-padded |
-    | `attention_mask` | int64 | `[B, L]`, 0 on padding |
-    | `labels` | int64 | `[B, L]`, -100 where nothing is learned |
-    | `mm_token_type_ids` | int64 | `[B, L]`, 1 on image placeholders |
-    | `position_ids` | int64 | `[3, B, L]`: temporal, height, width |
-    | `pixel_values` | float32 or bfloat16 | `[N, 3 * temporal_patch_size * patch_size**2]` |
-    | | uint8 (`vision.pixels = "u8"`) | `[N, 3 * patch_size**2]`, to be finished by `to` |
-    | `image_grid_thw` | int64 | `[n, 3]`: frames, rows and columns of patches |
+    Args:
+        recipe: As for `Loader`.
+        overrides: As for `Loader`.
 
-    A batch without images has neither `pixel_values` nor `image_grid_thw`.
-
-    All tensors lie in one piece of CPU memory that the engine's threads wrote. `numpy()`, `torch()`
-    and DLPack give views of it. It is yours to write to, and stays valid while the batch, a tensor
-    or any view lives, also after the loader is closed; when the last of them goes it is used for
-    another batch.
+    Raises:
+        RecipeError, DatasetError, FetchError: As for `Loader`.
     """
 
-    def __getitem__(self, name: str, /) -> Tensor:
-        """The tensor of that name.
-
-        Raises:
-            KeyError: There is none; for keys that are no names too.
-        """
-
-    def __iter__(self) -> Iterator[str]: ...
-    def __len__(self) -> int: ...
-    def __contains__(self, name: object, /) -> bool: ...
-    def keys(self) -> list[str]: ...  # type: ignore[override]
-    def values(self) -> list[Tensor]: ...  # type: ignore[override]
-    def items(self) -> list[tuple[str, Tensor]]: ...  # type: ignore[override]
-    def get(self, name: str, default: Any = None) -> Tensor | Any: ...  # type: ignore[override]
-    def numpy(self) -> dict[str, np.ndarray]:
-        """The tensors as writable NumPy arrays over the same memory.
-
-        NumPy has no bfloat16: such pixels come as their bits, in uint16
-        (`(bits.astype("uint32") << 16).view("float32")` are their values).
-        """
-
-    def torch(self) -> dict[str, pytorch.Tensor]:
-        """The tensors as torch tensors on the CPU, over the same memory."""
-
-    def to(
-        self,
-        device: pytorch.device | str | int,
+    def __new__(
+        cls,
+        recipe: str | PathLike[str] | dict[str, Any],
         *,
-        non_blocking: bool = False,
-        dtype: pytorch.dtype | None = None,
-    ) -> dict[str, pytorch.Tensor]:
-        """The tensors on a device, finished: ready for `model(**batch.to(device))`.
-
-        `f32` and `bf16` pixels are moved. `u8` pixels are moved as bytes and finished on the
-        device: `(u - mean) / std` in f32, then the temporal copies; the result equals that of
-        `vision.pixels = "f32"` bit for bit. On the CPU, what need not be finished is not copied.
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    def make(self, sequence: int, ahead: Sequence[int] = ()) -> Batch:
+        """Waits until a batch is made.
 
         Args:
-            device: Where to.
-            non_blocking: As in `torch.Tensor.to`.
-            dtype: Element type of `pixel_values`; by default float32 for `f32` and `u8`, bfloat16
-                for `bf16`. `torch.bfloat16` gives of `f32` and `u8` what `bf16` gives.
+            sequence: Its place in the global sequence, all ranks together, from 0.
+            ahead: The batches that will be asked for next: their samples are brought in as far as a
+                quarter of `engine.memory` holds them. It replaces what an earlier call said; what
+                nobody waits for and nobody announces is given up.
+
+        Raises:
+            FetchError, SampleError, DatasetError, BudgetError, StoppedError: As `next(loader)`.
+        """
+
+    def report(self) -> Report:
+        """What it has done so far; the waits are those of its consumers, and not in it."""
+
+    def close(self) -> None:
+        """Ends all threads, within a second; waiting calls raise StoppedError."""
+
+@final
+class Front:
+    """What remains of a `Loader` without the making, for batches that are made elsewhere.
+
+    It knows what comes next and counts what is handed over: state, length, report, the judgement on
+    bad samples are those of a `Loader`, and the states of both are interchangeable.
+
+    Args:
+        recipe, rank, world_size, overrides: As for `Loader`.
+
+    Raises:
+        RecipeError, DatasetError, FetchError, TypeError, ValueError: As for `Loader`.
+    """
+
+    def __new__(
+        cls,
+        recipe: str | PathLike[str] | dict[str, Any],
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Self: ...
+    def sequence_at(self, steps: int) -> int | None:
+        """The place in the global sequence of the batch that comes `steps` after the next one.
+
+        None after the end of a finite run.
+        """
+
+    def hand_over(self, batch: Batch, blocked: float) -> Batch:
+        """Counts the next batch, for which the trainer was blocked so many seconds.
 
         Returns:
-            A dict of torch tensors.
+            The batch with its state, over the same memory.
+
+        Raises:
+            BugError: It is not the one that comes next.
+            DatasetError: More samples are unusable than `engine.bad-sample-limit` allows.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Where to go on after this batch; see `Loader.state_dict`."""
+        """Where to go on after the last batch that was handed over; see `Loader.state_dict`."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a state was taken.
+
+        Raises:
+            CursorError: The state was taken with another recipe or other data, or is damaged.
+        """
+
+    def rewind(self) -> None:
+        """Goes back to the beginning."""
+
+    def __len__(self) -> int:
+        """Batches of this rank in the whole run.
+
+        Raises:
+            TypeError: The run is endless, as it is without `plan.epochs`.
+        """
+
+    def report(self) -> Report:
+        """What was handed over so far, and how long the trainer waited."""
+
+    def index_files(self) -> list[Path]:
+        """The files of the data's index; in another `dataset.index-dir` they serve as well."""
 
     @property
-    def name(self) -> tuple[int, int]:
-        """The name of the batch: its lane and its number in the lane, both from 0."""
+    def rank(self) -> int:
+        """Which rank is fed, from 0."""
 
     @property
-    def samples(self) -> list[tuple[int, int]]:
-        """The samples in it, in order, as pairs of dataset and row, both from 0."""
+    def world_size(self) -> int:
+        """Of how many ranks."""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
+def _document(
+    recipe: str | PathLike[str] | dict[str, Any], overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A recipe with its overrides, for another process or host.
 
-    @property
-    def finish(self) -> Finish:
-        """The constants that finish `u8` pixels, for those who do it without `to`."""
+    Its keys are kebab-case, and no path in it is relative.
 
-@final
-class Tensor:
-    """One tensor of a batch, in CPU memory.
-
-    It speaks DLPack, `numpy.from_dlpack(tensor)`, `torch.from_dlpack(tensor)`,
-    `jax.dlpack.from_dlpack(tensor)`, and NumPy's array protocol, `numpy.asarray(tensor)`; all over
-    the same memory.
+    Raises:
+        RecipeError: It can't be read; what is wrong with its values is told where it is opened.
     """
 
-    def __array__(
-        self, dtype: np.typing.DTypeLike | None = None, copy: bool | None = None
-    ) -> np.ndarray:
-        """The tensor for `numpy.asarray`.
-
-        Over the same memory, unless a copy or another dtype is asked for.
-
-        Raises:
-            TypeError: It is bfloat16, which NumPy does not have; see `Batch.numpy`.
-            ValueError: `copy` is False and the dtype needs a copy.
-        """
-
-    def __dlpack__(
-        self,
-        *,
-        stream: None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> CapsuleType:
-        """A capsule over the same memory; versioned (1.0) where `max_version` allows it.
-
-        Raises:
-            BufferError: A copy, a stream or another device was asked for.
-        """
-
-    @staticmethod
-    def __dlpack_device__() -> tuple[int, int]:
-        """`(1, 0)`: the CPU."""
-
-    @property
-    def dtype(self) -> str:
-        """`uint8`, `int32`, `int64`, `bfloat16` or `float32`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each side; the last one is contiguous."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes."""
+def _report_words(numbers: Mapping[str, Any]) -> str:
+    """What a report with these numbers says; see `stoker.Report`."""
 
 def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""

@@ -9,13 +9,14 @@ import sys
 def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Finds rank and world size.
 
-    As given; else those of torch.distributed, if the program has initialised it; else the
-    environment's RANK and WORLD_SIZE, which launchers set; else 0 of 1.
+    As given; else those of torch.distributed, if the program has initialised it; else Ray Train's,
+    in a training function; else the environment's RANK and WORLD_SIZE, which launchers set; else 0
+    of 1.
     """
     if (rank is None) != (world_size is None):
         raise TypeError("rank and world_size go together: give both or neither")
     if rank is None or world_size is None:
-        rank, world_size = _torch_distributed() or _environment() or (0, 1)
+        rank, world_size = _torch_distributed() or _ray_train() or _environment() or (0, 1)
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not one of {world_size}: ranks count from 0")
     return rank, world_size
@@ -26,6 +27,17 @@ def _torch_distributed() -> tuple[int, int] | None:
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def _ray_train() -> tuple[int, int] | None:
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        return context.get_world_rank(), context.get_world_size()
+    except RuntimeError:
+        return None  # not within a training function
 
 
 def _environment() -> tuple[int, int] | None:

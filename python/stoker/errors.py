@@ -106,6 +106,17 @@ class BudgetError(StokerError):
     """What to do: among others, the `engine.memory` that would be enough."""
 
 
+class ClusterError(StokerError):
+    """For the operator of the cluster: no data worker lives, or none survives a certain batch."""
+
+    kind: str
+    """`no-workers` or `deadly-batch`."""
+    sequence: int | None
+    """The batch, in the global sequence, where one is meant."""
+    reason: str
+    hint: str
+
+
 class StoppedError(StokerError):
     """For nobody: the loader was closed."""
 

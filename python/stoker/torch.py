@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
     from stoker import Batch
-    from stoker._native import Finish
+    from stoker._batch import Finish
+
+
+def views(batch: Batch) -> dict[str, torch.Tensor]:
+    """The tensors of a batch over its own memory; see `stoker.Batch.torch`.
+
+    Others may be reading the memory of a shared batch, and torch has no read-only tensors; what
+    comes nearest are inference tensors, which refuse to be written to outside of inference mode.
+    """
+    with torch.inference_mode() if batch.shared else nullcontext():
+        return {name: torch.from_dlpack(tensor) for name, tensor in batch.items()}
 
 
 def to(
@@ -19,13 +30,19 @@ def to(
 ) -> dict[str, torch.Tensor]:
     """Moves a batch to a device and finishes its pixels there; see `stoker.Batch.to`."""
     tensors = {
-        name: tensor.to(device, non_blocking=non_blocking) for name, tensor in batch.torch().items()
+        name: tensor.to(device, non_blocking=non_blocking) for name, tensor in views(batch).items()
     }
     pixels = tensors.get("pixel_values")
     if pixels is not None:
         if pixels.dtype == torch.uint8:
             pixels = finish(pixels, batch.finish, dtype or torch.float32)
         tensors["pixel_values"] = pixels if dtype is None else pixels.to(dtype)
+    if batch.shared:
+        # What a device does not take lies where it lay; the model is to have ordinary tensors.
+        tensors = {
+            name: tensor.clone() if tensor.is_inference() else tensor
+            for name, tensor in tensors.items()
+        }
     return tensors
 
 

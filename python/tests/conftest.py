@@ -75,3 +75,47 @@ def stalled(recipe: dict, tmp_path: Path):
             "anonymous": True,
         }
         yield recipe
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A Ray cluster of one node with 4 CPUs, which this process is connected to.
+
+    Tests may add nodes and remove them. Whatever becomes of the tests, all of it is ended.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray must neither make a token in the home folder nor run its workers at nice 15.
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("RAY_metrics_report_interval_ms", "1000")
+        # A node that was killed is to be seen as dead in some seconds rather than in fifteen.
+        patch.setenv("RAY_health_check_period_ms", "1000")
+        patch.setenv("RAY_health_check_timeout_ms", "1000")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        ray = pytest.importorskip("ray")
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 4, "object_store_memory": 200 << 20, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="warning")
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@pytest.fixture
+def node(cluster):
+    """Adds nodes to the cluster; those that are left after the test are removed."""
+    added = []
+
+    def add(**arguments):
+        added.append(cluster.add_node(num_cpus=2, object_store_memory=200 << 20, **arguments))
+        return added[-1]
+
+    yield add
+    for node in added:
+        if node in cluster.worker_nodes:
+            cluster.remove_node(node, allow_graceful=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -51,3 +52,26 @@ def test_a_tiny_model_learns_and_says_how_long_it_waited(made):
     assert len(losses) == 12, "24 samples, 2 epochs, 4 a batch"
     assert losses[-1] < losses[0] / 2
     assert "the trainer waited" in output
+
+
+@pytest.fixture
+def on_ray(cluster, monkeypatch):
+    """Has the examples join the cluster that the tests have."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+
+@pytest.mark.usefixtures("on_ray")
+def test_ranks_on_ray_share_the_batches(made):
+    output = run("ray_loader", made)
+    seen = [json.loads(found) for found in re.findall(r"^rank \d: batches (\[.*\])", output, re.M)]
+    assert seen == [list(range(0, 12, 2)), list(range(1, 12, 2))]
+    assert output.count("on Ray: data workers: 1") == 2
+
+
+@pytest.mark.usefixtures("on_ray")
+def test_a_job_of_ray_train_ends_with_a_checkpoint(made):
+    output = run("ray_train", made)
+    found = re.search(r"^the last loss was (\S+); checkpoint in (\S+)$", output, re.M)
+    assert 0 <= float(found[1]) < 10
+    state = json.loads(Path(found[2], "loader.json").read_text())
+    assert state["batches"] == 12 if "batches" in state else state

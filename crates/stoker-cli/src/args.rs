@@ -34,8 +34,10 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Show one sample as the model sees it: turns, tokens (learned ones marked) and images
     Peek(PeekArguments),
-    /// Build the index of a recipe's dataset, if there is none, and show what it holds
+    /// Build the indexes of a recipe's datasets, where there are none, and show what they hold
     Index(RecipeArguments),
+    /// Show what a run will see of each dataset, and warn of what is seen too little or too often
+    Plan(PlanArguments),
     /// Show a recipe with all its defaults, as TOML
     Recipe(RecipeArguments),
     /// Serve a folder over the S3 protocol, if asked with the latency of a distant store
@@ -72,6 +74,25 @@ pub(crate) struct RunArguments {
     #[arg(long, allow_negative_numbers = true)]
     pub(crate) batches: Option<u64>,
     /// Print the report and the settings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// How many batches each rank takes; without it, all that the recipe asks for, or one epoch of an
+    /// endless one
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) batches: Option<u64>,
+    /// How many ranks there are
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) world_size: u32,
+    /// Warn of datasets that are seen more often than this
+    #[arg(long, value_name = "EPOCHS", default_value_t = 4.0)]
+    pub(crate) most_epochs: f64,
+    /// Print it as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -10,6 +10,7 @@ mod index;
 mod interrupt;
 mod outcome;
 mod peek;
+mod plan;
 mod run;
 mod serve;
 
@@ -49,6 +50,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Outcome {
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Peek(arguments) => peek::peek(&arguments, out, colours()),
         Command::Index(arguments) => index::index(&arguments, out),
+        Command::Plan(arguments) => plan::plan(&arguments, out),
         Command::Recipe(arguments) => {
             write!(out, "{}", recipe(&arguments)?.to_toml())?;
             Ok(outcome::OK)

@@ -49,7 +49,7 @@ fn help_is_data_and_lists_the_exit_codes() {
     let documented = include_str!("../../../docs/reference/command.md");
     let codes = help.split("Exit codes:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert!(documented.contains(codes), "docs/reference/command.md differs from\n{codes}");
-    for command in ["run", "peek", "index", "recipe", "s3", "demo"] {
+    for command in ["run", "peek", "index", "plan", "recipe", "s3", "demo"] {
         let line = format!("  {command} ");
         assert!(help.lines().any(|have| have.starts_with(&line)), "{command} in\n{help}");
     }
@@ -82,7 +82,7 @@ fn all_problems_of_a_recipe_are_listed_by_every_command_that_reads_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), "[plan]\nlanes = 0\n[pack]\nbatch-sise = 8\n");
     let path = path.to_str().unwrap();
-    for command in ["run", "peek", "index", "recipe"] {
+    for command in ["run", "peek", "index", "plan", "recipe"] {
         let stderr = failure(&[command, path, "--set", "fetch.attempts=0"], 2);
         let expected = "stoker: the recipe has 4 problems:\n  dataset.source: is missing; give the \
                         URI or path of the samples, such as s3://bucket/train.jsonl or \

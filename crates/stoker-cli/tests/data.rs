@@ -155,6 +155,56 @@ fn index_says_what_it_holds_and_where() {
     assert_eq!(store.output("index", &[]), first);
 }
 
+/// A recipe with the data set three times, without a model.
+fn mixture(store: &Store, shares: [&str; 3]) -> PathBuf {
+    let path = store.folder.path().join("mixture.toml");
+    let text = fs::read_to_string(&store.recipe).unwrap();
+    let (_, rest) = text.split_once("[plan]").unwrap();
+    let dataset = |(name, share): (&str, &str)| {
+        let source = "source = 's3://data/train.jsonl'\nindex-dir = 'index'";
+        format!("[[datasets]]\nname = '{name}'\n{source}\n{share}\n")
+    };
+    let datasets = ["a", "b", "c"].into_iter().zip(shares).map(dataset).collect::<String>();
+    fs::write(&path, format!("{datasets}[plan]{rest}")).unwrap();
+    path
+}
+
+#[test]
+fn plan_shows_what_will_be_seen_and_warns_of_too_little_and_too_much() {
+    let store = Store::start();
+    let recipe = mixture(&store, ["weight = 2", "weight = 0.05", "weight = 6"]);
+    let output = |more: &[&str]| {
+        let (code, stdout, stderr) =
+            texts(stoker().arg("plan").arg(&recipe).args(more).output().unwrap());
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+        stdout
+    };
+    assert_eq!(
+        output(&["--batches", "20", "--world-size", "2"]),
+        "dataset  asked        rows  samples    share  epochs\n\
+         a        weight 2       24       40  25.00 %    1.67\n\
+         b        weight 0.05    24        1   0.62 %    0.04\n\
+         c        weight 6       24      119  74.38 %    4.96\n\
+         \n160 samples, 20 batches on each of 2 ranks\n\
+         \n! b is not seen whole: 23 of its rows are left out\n\
+         ! c is seen 5.0 times, and more than 4 times is seldom worth it\n"
+    );
+    let whole: Value = serde_json::from_str(&output(&["--json"])).unwrap();
+    assert_eq!((&whole["samples"], &whole["endless"]), (&72.into(), &true.into()));
+    assert_eq!(whole["datasets"][2]["samples"], 54);
+    assert_eq!(whole["datasets"][2]["warning"], Value::Null);
+
+    let recipe = mixture(&store, ["epochs = 1", "epochs = 0.5", "epochs = 3"]);
+    let output = texts(stoker().arg("plan").arg(&recipe).output().unwrap()).1;
+    assert!(
+        output.contains("\n108 samples, 27 batches: one epoch of an endless recipe\n"),
+        "{output}"
+    );
+    let index = texts(stoker().arg("index").arg(&recipe).output().unwrap()).1;
+    let names: Vec<_> = index.lines().filter(|line| line.starts_with("dataset ")).collect();
+    assert_eq!(names, ["dataset      a", "dataset      b", "dataset      c"]);
+}
+
 #[test]
 fn peek_shows_a_sample_and_writes_its_images_as_the_model_sees_them() {
     let store = Store::start();

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::metrics::Room;
 use crate::sample::SampleId;
 
@@ -147,6 +149,27 @@ pub struct SampleError {
     pub origin: String,
 }
 
+/// A bad sample that was gone on from, as a batch remembers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadSample {
+    /// Which sample.
+    pub id: SampleId,
+    /// Where it was found to be bad.
+    pub room: Room,
+    /// The flaw's stable short name.
+    pub code: String,
+    /// What is wrong, and where it stands.
+    pub words: String,
+}
+
+impl From<SampleError> for BadSample {
+    fn from(error: SampleError) -> Self {
+        let words = error.to_string();
+        let SampleError { id, flaw: Flaw { room, code, .. }, .. } = error;
+        Self { id, room, code: code.to_owned(), words }
+    }
+}
+
 /// A cursor that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CursorError {
@@ -232,6 +255,12 @@ impl fmt::Display for SampleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SampleId { dataset, row } = self.id;
         write!(f, "sample {dataset}/{row} can't be used: {}: {}", self.flaw, self.origin)
+    }
+}
+
+impl fmt::Display for BadSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
     }
 }
 

@@ -1,55 +1,54 @@
-//! The front door: batches of one rank, in order, with the time that the trainer waits measured.
+//! The front door. A [`Loader`] makes the batches of one rank and hands them over in order. Its two
+//! halves are there by themselves for those who have batches made elsewhere: a [`Maker`] makes any
+//! batch by its number, a [`Front`] knows what comes next and counts what is handed over.
 //!
-//! A [`Loader`] belongs to one consumer at a time; [`Loader::close`], [`Loader::report`] and
+//! A `Loader` belongs to one consumer at a time; [`Loader::close`], [`Loader::report`] and
 //! [`Loader::state`] may be called from any thread. Work starts at the first [`Loader::next`], so a
 //! loader that resumes fetches nothing that was consumed before.
 
+mod front;
 mod look;
+mod maker;
 mod tally;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::engine::{Flow, Rooms, Share, Step};
+use crate::engine::Flow;
 use crate::error::{Error, Result};
-use crate::metrics::{Report, Wait};
+use crate::metrics::Report;
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
 use crate::sample::Rank;
 use crate::vision::Finish;
 
-pub use crate::engine::{Batch, Lease};
-pub use look::{IndexSummary, Peek, index, peek};
+pub use crate::engine::{Batch, Lease, Memory};
+pub use front::Front;
+pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
+pub use maker::Maker;
 
-use tally::Tally;
+/// Batches that may be filled at once, from the one that is asked for next on: one with the
+/// consumer soon, one being finished, and two to even out batches of unequal work. More would only
+/// be more memory to fault in: what hides a slow store is the compressed samples that wait.
+const FILLED_AHEAD: u64 = 4;
 
 /// Finished batches of one rank, in order.
 pub struct Loader {
-    rooms: Arc<Rooms>,
-    rank: Rank,
+    front: Front,
     /// Held by the consumer while it waits, for long; the locks below are held for moments.
     turn: Mutex<()>,
-    seat: Mutex<Seat>,
-    flow: Mutex<Running>,
-}
-
-/// What the consumer has had.
-#[derive(Debug, Default)]
-struct Seat {
-    /// Where in the global sequence this iteration began.
-    start: u64,
-    /// Batches taken since.
-    steps: u64,
-    tally: Tally,
-    asking_since: Option<Instant>,
-    last_hand_over: Option<Instant>,
-    failed: Option<Error>,
+    running: Mutex<Running>,
 }
 
 /// The flow, which another thread may close while the consumer waits on it.
 #[derive(Default)]
 struct Running {
     flow: Option<Arc<Flow>>,
+    /// The first batch that is not begun, counted from where the flow started.
+    begun: u64,
+    /// Batches handed over since the flow started.
+    taken: u64,
+    asking_since: Option<Instant>,
     closed: bool,
 }
 
@@ -76,111 +75,66 @@ impl Loader {
         rank: Rank,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let rooms = Arc::new(Rooms::open(recipe, progress)?);
-        rooms.plan.check_rank(rank)?;
-        let (turn, seat, flow) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Self { rooms, rank, turn, seat, flow })
+        let front = Front::open_with_progress(recipe, rank, progress)?;
+        Ok(Self { front, turn: Mutex::default(), running: Mutex::default() })
     }
 
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader
     /// stays failed, and says the same again.
     pub fn next(&self, patience: Duration) -> Result<Next> {
         let _turn = self.turn();
-        let (flow, asked) = {
-            let mut seat = self.seat();
-            if let Some(error) = &seat.failed {
-                return Err(error.clone());
-            }
-            let asked = *seat.asking_since.get_or_insert_with(Instant::now);
-            (self.flow(&seat), asked)
+        self.front.check()?;
+        let Some(sequence) = self.front.sequence_at(0) else { return Ok(Next::End) };
+        let (flow, asked) = self.flow()?;
+        let Some(batch) = flow.take(sequence, patience).map_err(|error| self.front.fail(error))?
+        else {
+            return Ok(Next::Waiting);
         };
-        let step = flow.and_then(|flow| flow.take(patience));
-        let mut seat = self.seat();
-        match step.and_then(|step| self.hand_over(&mut seat, step, asked)) {
-            Err(error) => {
-                if error != Error::Stopped {
-                    seat.failed = Some(error.clone());
-                }
-                Err(error)
-            }
-            next => next,
+        let batch = self.front.hand_over(batch, asked.elapsed())?;
+        let mut running = self.running();
+        running.taken += 1;
+        running.asking_since = None;
+        if let Some(later) = self.front.sequence_at(FILLED_AHEAD - 1) {
+            flow.want(later);
         }
-    }
-
-    fn hand_over(&self, seat: &mut Seat, step: Step, asked: Instant) -> Result<Next> {
-        let mut batch = match step {
-            Step::Waiting => return Ok(Next::Waiting),
-            Step::End => {
-                seat.asking_since = None;
-                return Ok(Next::End);
-            }
-            Step::Batch(batch) => batch,
-        };
-        seat.asking_since = None;
-        // What is refused here was not delivered, so the state remains that of the batch before.
-        let recipe = &self.rooms.recipe;
-        seat.tally =
-            seat.tally.with(&batch, recipe.engine.bad_sample_limit, &recipe.dataset.shown())?;
-        seat.steps += 1;
-        self.count(&batch);
-        batch.cursor = Some(self.cursor(seat));
-        let now = Instant::now();
-        let since = seat.last_hand_over.replace(now).unwrap_or(asked);
-        self.rooms.metrics.waited(Wait { blocked: now - asked, wall: now - since });
         Ok(Next::Batch(batch))
-    }
-
-    fn count(&self, batch: &Batch) {
-        let metrics = &self.rooms.metrics;
-        metrics.samples.add(batch.samples.len() as u64);
-        metrics.images.add(batch.images);
-        metrics.tokens.add(batch.tokens);
-        let neutralised = batch.bad.iter().filter(|bad| batch.samples.contains(&bad.id)).count();
-        metrics.neutralised.add(neutralised as u64);
-        metrics.replaced.add((batch.bad.len() - neutralised) as u64);
-        batch.bad.iter().for_each(|bad| metrics.bad_sample(bad.to_string()));
     }
 
     /// Where to go on after the last batch that was handed over.
     pub fn state(&self) -> Cursor {
-        self.cursor(&self.seat())
-    }
-
-    fn cursor(&self, seat: &Seat) -> Cursor {
-        let batches = seat.start + seat.steps * u64::from(self.rank.of);
-        self.rooms.plan.cursor(batches, seat.tally.samples, seat.tally.bad_samples)
+        self.front.state()
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.
     pub fn load_state(&self, cursor: &Cursor) -> Result<()> {
-        self.rooms.plan.check_cursor(cursor)?;
-        self.restart(Seat {
-            start: cursor.batches(),
-            tally: Tally::resumed(cursor),
-            ..Seat::default()
-        })
+        self.restart(|front| front.load_state(cursor))
     }
 
     /// Goes back to the beginning.
     pub fn rewind(&self) -> Result<()> {
-        self.restart(Seat::default())
+        self.restart(|front| {
+            front.rewind();
+            Ok(())
+        })
     }
 
-    fn restart(&self, seat: Seat) -> Result<()> {
+    fn restart(&self, place: impl FnOnce(&Front) -> Result<()>) -> Result<()> {
         let _turn = self.turn();
-        let mut running = self.running();
-        if running.closed {
+        if self.running().closed {
             return Err(Error::Stopped);
         }
-        drop(running.flow.take());
+        place(&self.front)?;
+        let mut running = self.running();
+        let closed = running.closed;
+        let before = std::mem::replace(&mut *running, Running { closed, ..Running::default() });
         drop(running);
-        *self.seat() = seat;
+        drop(before);
         Ok(())
     }
 
     /// Batches of this rank in the whole run; `None` if it is endless.
     pub fn len(&self) -> Option<u64> {
-        self.rooms.plan.batches_per_rank(0, self.rank)
+        self.front.len()
     }
 
     /// Whether the run has no batches.
@@ -190,12 +144,12 @@ impl Loader {
 
     /// What it has done so far.
     pub fn report(&self) -> Report {
-        self.rooms.metrics.report()
+        self.front.report()
     }
 
     /// What finishes `u8` pixels on a device.
     pub fn finish(&self) -> Finish {
-        self.rooms.vision.finish()
+        self.front.finish()
     }
 
     /// Ends all threads and requests, also while another thread waits in [`Loader::next`]. Batches
@@ -206,21 +160,34 @@ impl Loader {
         if let Some(flow) = running.flow.take() {
             flow.stop();
         }
-        self.rooms.fetcher.close();
+        self.front.close();
     }
 
-    fn flow(&self, seat: &Seat) -> Result<Arc<Flow>> {
+    /// The flow, told how far to work ahead of the batch that is asked for, and since when that is.
+    fn flow(&self) -> Result<(Arc<Flow>, Instant)> {
         let mut running = self.running();
         if running.closed {
             return Err(Error::Stopped);
         }
-        if let Some(flow) = &running.flow {
-            return Ok(Arc::clone(flow));
+        if running.flow.is_none() {
+            running.flow = Some(Arc::new(self.start()?));
         }
-        let share =
-            Share { start: seat.start + seat.steps * u64::from(self.rank.of), rank: self.rank };
-        let flow = Arc::new(Flow::start(Arc::clone(&self.rooms), share)?);
-        running.flow = Some(Arc::clone(&flow));
+        let flow = Arc::clone(running.flow.as_ref().expect("it was started if there was none"));
+        let ahead = running.taken + u64::from(self.front.rooms().recipe.engine.prefetch);
+        for step in running.begun..=ahead {
+            let Some(later) = self.front.sequence_at(step - running.taken) else { break };
+            flow.begin(later);
+            running.begun = step + 1;
+        }
+        let asked = *running.asking_since.get_or_insert_with(Instant::now);
+        Ok((flow, asked))
+    }
+
+    fn start(&self) -> Result<Flow> {
+        let flow = Flow::start(self.front.rooms())?;
+        for sequence in (0..FILLED_AHEAD).filter_map(|steps| self.front.sequence_at(steps)) {
+            flow.want(sequence);
+        }
         Ok(flow)
     }
 
@@ -228,12 +195,8 @@ impl Loader {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn running(&self) -> MutexGuard<'_, Running> {
-        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

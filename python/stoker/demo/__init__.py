@@ -72,14 +72,9 @@ def run(arguments: argparse.Namespace) -> None:
     from stoker.demo.page import page
     from stoker.demo.results import document, table
     from stoker.demo.rungs import Settings, climb
-    from stoker.demo.store import DemoError, store
+    from stoker.demo.store import store
 
-    if not (arguments.model / "tokenizer.json").exists():
-        raise DemoError(
-            f"there is no model folder at {arguments.model}: run `make setup` in a clone of "
-            "stoker, or name one with --model (a folder with tokenizer.json, chat_template.jinja "
-            "and preprocessor_config.json, as the Hugging Face hub has it)"
-        )
+    check_model(arguments.model)
     arguments.out.mkdir(parents=True, exist_ok=True)
     settings = {
         name: getattr(arguments, name) for name in ("samples", "batch_size", "profile", "seed")
@@ -98,6 +93,18 @@ def run(arguments: argparse.Namespace) -> None:
     json_file.write_text(json.dumps(document(outcome, settings), indent=2) + "\n")
     html_file.write_text(page(outcome, filled, settings))
     tell(f"\nwritten: {json_file} and {html_file} (open it in a browser)")
+
+
+def check_model(folder: Path) -> None:
+    """Says what to do where there is no model folder."""
+    from stoker.demo.store import DemoError
+
+    if not (folder / "tokenizer.json").exists():
+        raise DemoError(
+            f"there is no model folder at {folder}: run `make setup` in a clone of stoker, or name "
+            "one with --model (a folder with tokenizer.json, chat_template.jinja and "
+            "preprocessor_config.json, as the Hugging Face hub has it)"
+        )
 
 
 def tell(words: str) -> None:

@@ -8,7 +8,7 @@ from statistics import median
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from stoker.demo.results import claims, machine, percent
+from stoker.demo.results import claims, described, machine, percent
 from stoker.demo.rungs import WAYS
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
     top = max(max(rung.waits[1:]) for rung in outcome.rungs)
     template = Template(files("stoker.demo").joinpath("page.html").read_text())
     return template.substitute(
+        style=style(),
         headline=f"The same trainer, from {percent(first.device_busy)} busy to "
         f"{percent(last.device_busy)}",
         lead=lead(outcome),
@@ -46,15 +47,16 @@ def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
             for way in WAYS
         ),
         same=same(outcome.same),
-        profile=PROFILES.get(settings["profile"], f"the profile “{escape(settings['profile'])}”"),
+        profile=profile(settings["profile"]),
         data=data(store),
-        machine=escape(
-            "{cpu}, {cores} cores, {memory_gib:.0f} GiB; {system}; Python {python}".format(
-                **machine()
-            )
-        ),
+        machine=escape(described(machine())),
         settings=escape(", ".join(f"{name} {value}" for name, value in settings.items())),
     )
+
+
+def style() -> str:
+    """How it looks: light and dark, wide and narrow."""
+    return files("stoker.demo").joinpath("style.css").read_text()
 
 
 def lead(outcome: Outcome) -> str:
@@ -70,6 +72,13 @@ def lead(outcome: Outcome) -> str:
 
 def strip(rung: Rung, window: float) -> str:
     """What the device did in the first `window` seconds after the first step."""
+    busy, images = worked(rung, window)
+    name = f"<div><b>{escape(rung.name)}</b><em>{images} images</em></div>"
+    return f'<div class="strip">{name}{busy}</div>'
+
+
+def worked(rung: Rung, window: float) -> tuple[str, int]:
+    """When the device worked in that window, as a picture, and the images that it saw."""
     start, busy, images = rung.ended[0], [], 0
     steps = zip(rung.ended, rung.ended[1:], rung.waits[1:], rung.images[1:], strict=False)
     for before, after, wait, count in steps:
@@ -77,12 +86,12 @@ def strip(rung: Rung, window: float) -> str:
         if begin < end:
             busy.append(f'<rect x="{begin:.4f}" width="{end - begin:.4f}" height="1"/>')
             images += count
-    name = escape(rung.name)
-    return (
-        f'<div class="strip"><div><b>{name}</b><em>{images} images</em></div>'
+    picture = (
         f'<svg viewBox="0 0 {window:.4f} 1" preserveAspectRatio="none" role="img" '
-        f'aria-label="{name}: device busy {percent(rung.device_busy)}">{"".join(busy)}</svg></div>'
+        f'aria-label="{escape(rung.name)}: device busy {percent(rung.device_busy)}">'
+        f"{''.join(busy)}</svg>"
     )
+    return picture, images
 
 
 def panel(rung: Rung, top: float) -> str:
@@ -161,6 +170,11 @@ def same(found: dict[str, Any]) -> str:
         f"{found['pixel_levels_mean']:.3f} of 255 levels apart in the mean, since Pillow and "
         "torchvision, whose resize stoker reproduces, round differently."
     )
+
+
+def profile(name: str) -> str:
+    """How slow the store is."""
+    return PROFILES.get(name, f"the profile “{escape(name)}”")
 
 
 def data(store: Store) -> str:

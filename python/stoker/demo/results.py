@@ -22,6 +22,9 @@ class Claim:
     found: str
     kept: bool
 
+    def __str__(self) -> str:
+        return f"{'shown ' if self.kept else 'MISSED'}  {self.found:>6}  {self.words}"
+
 
 def claims(outcome: Outcome) -> list[Claim]:
     """What the demo is to show."""
@@ -66,12 +69,7 @@ def table(outcome: Outcome) -> str:
                 f"{rung.waits[0]:.2f} s",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for name, *cells in rows:
-        numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        lines.append("  ".join((name.ljust(widths[0]), *numbers)))
-    lines.insert(1, "-" * len(lines[0]))
+    lines = columns(rows)
     lines.append("")
     if not all(rung.complete for rung in outcome.rungs):
         lines.append("* stopped before the end of the data, to keep the demo short")
@@ -87,9 +85,18 @@ def table(outcome: Outcome) -> str:
         f"{same['pixel_levels_most']:.0f} at most (Pillow's resize against torchvision's)"
     )
     lines.append("")
-    for claim in claims(outcome):
-        lines.append(f"{'shown ' if claim.kept else 'MISSED'}  {claim.found:>6}  {claim.words}")
-    return "\n".join(lines)
+    return "\n".join(lines + list(map(str, claims(outcome))))
+
+
+def columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """The lines of a table; the first row is its head, the first column words, all else numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        lines.append("  ".join((name.ljust(widths[0]), *numbers)))
+    lines.insert(1, "-" * len(lines[0]))
+    return lines
 
 
 def document(outcome: Outcome, settings: dict[str, Any]) -> dict[str, Any]:
@@ -124,6 +131,11 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
+
+
+def described(machine: dict[str, Any]) -> str:
+    """A machine in a line."""
+    return "{cpu}, {cores} cores, {memory_gib:.0f} GiB; {system}; Python {python}".format(**machine)
 
 
 def percent(ratio: float) -> str:

@@ -57,6 +57,7 @@ def main() -> None:
         images=len(images),
         bytes=sum(size for size, _ in images),
         pixels=sum(pixels for _, pixels in images),
+        process=os.getpid(),
     )
     threading.Event().wait()
 

@@ -29,6 +29,8 @@ class Store(NamedTuple):
     images: int
     bytes: int
     pixels: int
+    process: int
+    """Of the server."""
 
     @property
     def source(self) -> str:

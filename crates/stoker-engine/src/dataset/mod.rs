@@ -34,7 +34,7 @@ mod tests;
 mod writer;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -102,15 +102,32 @@ impl Dataset {
         self.index.rows()
     }
 
-    /// The first row of each shard, and at the end the number of all rows: rows of a shard lie side
-    /// by side.
-    pub fn shards(&self) -> &[u64] {
-        self.index.begins()
+    /// The first row of each shard that has any, ascending: rows of a shard lie side by side.
+    pub fn shards(&self) -> Vec<u64> {
+        let mut begins = self.index.begins().to_vec();
+        begins.truncate(self.index.parts.len());
+        begins.dedup();
+        begins.retain(|begin| *begin < self.rows());
+        begins
+    }
+
+    /// How many shards there are, with those that have no rows.
+    pub fn shard_count(&self) -> usize {
+        self.index.parts.len()
     }
 
     /// The file that the index is in; of several shards, the first one's.
     pub fn index_path(&self) -> &Path {
         &self.index.parts[0].sidecar.path
+    }
+
+    /// All files of the index: with the same names in another index folder they are found there.
+    pub fn index_files(&self) -> Vec<PathBuf> {
+        let parts = self.index.parts.iter().map(|part| &part.sidecar);
+        parts
+            .flat_map(|sidecar| std::iter::once(&sidecar.path).chain(&sidecar.lines))
+            .cloned()
+            .collect()
     }
 
     /// Identity of the data: a hash of all rows. It changes when a row does, and not when the

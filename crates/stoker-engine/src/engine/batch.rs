@@ -1,9 +1,14 @@
 //! A finished batch: named tensors over one lease.
+//!
+//! A batch can leave the process that made it: as its header ([`Batch::header`]) and the bytes of
+//! its lease, which [`Batch::from_parts`] puts together again over whatever memory they arrive in.
 
 use std::sync::Arc;
 
-use super::block::Lease;
-use crate::error::SampleError;
+use serde::{Deserialize, Serialize};
+
+use super::block::{Lease, Memory};
+use crate::error::{BadSample, Error, Result};
 use crate::pack::Tensor;
 use crate::plan::Cursor;
 use crate::sample::{BatchName, SampleId};
@@ -12,11 +17,18 @@ use crate::sample::{BatchName, SampleId};
 /// holder of the lease drops it.
 #[derive(Clone, Debug)]
 pub struct Batch {
+    pub(crate) about: About,
+    pub(crate) lease: Arc<Lease>,
+}
+
+/// Everything about a batch but its bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct About {
     pub(crate) name: BatchName,
+    pub(crate) sequence: u64,
     pub(crate) samples: Vec<SampleId>,
     pub(crate) tensors: Vec<Tensor>,
-    pub(crate) lease: Arc<Lease>,
-    pub(crate) bad: Vec<SampleError>,
+    pub(crate) bad: Vec<BadSample>,
     pub(crate) tokens: u64,
     pub(crate) images: u64,
     pub(crate) cursor: Option<Cursor>,
@@ -25,22 +37,27 @@ pub struct Batch {
 impl Batch {
     /// Its name: lane and number.
     pub fn name(&self) -> BatchName {
-        self.name
+        self.about.name
+    }
+
+    /// Its place in the global sequence of batches, from 0.
+    pub fn sequence(&self) -> u64 {
+        self.about.sequence
     }
 
     /// Its samples, in order; a replaced one by its replacement.
     pub fn samples(&self) -> &[SampleId] {
-        &self.samples
+        &self.about.samples
     }
 
     /// Its tensors, in the order of their offsets.
     pub fn tensors(&self) -> &[Tensor] {
-        &self.tensors
+        &self.about.tensors
     }
 
     /// The tensor of that name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
-        self.tensors.iter().find(|tensor| tensor.name == name)
+        self.tensors().iter().find(|tensor| tensor.name == name)
     }
 
     /// The bytes of a tensor of this batch: row-major, in the machine's byte order.
@@ -54,23 +71,43 @@ impl Batch {
     }
 
     /// The bad samples that were met while making it.
-    pub fn bad_samples(&self) -> &[SampleError] {
-        &self.bad
+    pub fn bad_samples(&self) -> &[BadSample] {
+        &self.about.bad
     }
 
     /// Tokens, padding not counted.
     pub fn tokens(&self) -> u64 {
-        self.tokens
+        self.about.tokens
     }
 
     /// Images.
     pub fn images(&self) -> u64 {
-        self.images
+        self.about.images
     }
 
     /// Where to go on after it, if it was delivered by a loader.
     pub fn cursor(&self) -> Option<&Cursor> {
-        self.cursor.as_ref()
+        self.about.cursor.as_ref()
+    }
+
+    /// Everything about it but its bytes, as JSON.
+    pub fn header(&self) -> String {
+        serde_json::to_string(&self.about).expect("numbers and texts become JSON")
+    }
+
+    /// A batch of the header of another and a copy of its lease's bytes.
+    pub fn from_parts(header: &str, memory: Memory) -> Result<Self> {
+        let broken = |what: String| Error::Bug(format!("a batch came over broken: {what}"));
+        let about: About =
+            serde_json::from_str(header).map_err(|error| broken(error.to_string()))?;
+        let lease = Lease::shared(memory);
+        for tensor in &about.tensors {
+            if tensor.range().end > lease.len() {
+                let (name, bytes) = (tensor.name, lease.len());
+                return Err(broken(format!("{name} does not end within its {bytes} bytes")));
+            }
+        }
+        Ok(Self { about, lease: Arc::new(lease) })
     }
 
     /// Counts its memory as the trainer's from now on.

@@ -7,6 +7,7 @@
 //! are dropped does [`Seal::lease`] give the block to readers.
 #![expect(unsafe_code, reason = "threads fill disjoint parts of one mapping")]
 
+use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
@@ -116,28 +117,55 @@ impl Seal {
     /// The filled block; all slots have been dropped.
     pub(super) fn lease(self) -> Lease {
         let held = Arc::into_inner(self.held).expect("all slots are dropped when they are filled");
-        Lease { held, bytes: self.bytes }
+        Lease(From::Pool { held, bytes: self.bytes })
     }
 }
 
-/// A finished batch's memory. It goes back to the pool when the lease is dropped; whoever has a
-/// tensor over it keeps the lease.
-#[derive(Debug)]
-pub struct Lease {
-    held: Held,
-    bytes: usize,
+/// Memory of a batch that was made elsewhere: it stays where it is, unchanged, as long as this lives.
+pub type Memory = Box<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A finished batch's memory. It goes back to where it came from when the lease is dropped; whoever
+/// has a tensor over it keeps the lease.
+pub struct Lease(From);
+
+enum From {
+    /// The pool of the engine that made it.
+    Pool { held: Held, bytes: usize },
+    /// Elsewhere; others may be reading it.
+    Elsewhere(Memory),
 }
 
 impl Lease {
-    /// The first byte. The memory is the holder's until the lease is dropped: the engine neither
-    /// reads nor writes it any more.
+    /// Memory that was filled elsewhere.
+    pub(super) fn shared(memory: Memory) -> Self {
+        Self(From::Elsewhere(memory))
+    }
+
+    /// The first byte. Unless the memory is shared, it is the holder's until the lease is dropped:
+    /// the engine neither reads nor writes it any more.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.held.block().start
+        match &self.0 {
+            From::Pool { held, .. } => held.block().start,
+            From::Elsewhere(memory) => (**memory).as_ref().as_ptr().cast_mut(),
+        }
+    }
+
+    /// Whether others may be reading the memory, so that it must not be written.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0, From::Elsewhere(_))
     }
 
     /// Counts the memory as the trainer's from now on.
     pub(super) fn hand_over(&mut self) {
-        self.held.hand_over();
+        if let From::Pool { held, .. } = &mut self.0 {
+            held.hand_over();
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("bytes", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -145,8 +173,13 @@ impl Deref for Lease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block has at least `bytes` bytes, all of them initialised (mappings start
-        // zeroed), and lives as long as `self.held`; the slots that wrote them are dropped.
-        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.bytes) }
+        match &self.0 {
+            // SAFETY: the block has at least `bytes` bytes, all of them initialised (mappings start
+            // zeroed), and lives as long as `held`; the slots that wrote them are dropped.
+            From::Pool { held, bytes } => unsafe {
+                std::slice::from_raw_parts(held.block().start, *bytes)
+            },
+            From::Elsewhere(memory) => (**memory).as_ref(),
+        }
     }
 }

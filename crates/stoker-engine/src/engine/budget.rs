@@ -117,10 +117,10 @@ impl Budget {
         (ticket, grant)
     }
 
-    /// The batches before `head` are finished.
-    pub(super) fn advance(self: &Arc<Self>, head: u64) {
+    /// `head` is the earliest batch that is not finished.
+    pub(super) fn set_head(self: &Arc<Self>, head: u64) {
         let mut state = self.lock();
-        state.head = state.head.max(head);
+        state.head = head;
         self.settle(state);
     }
 

@@ -1,18 +1,19 @@
-//! The engine that keeps ahead: many batches in the making at once, delivered in order.
+//! The engine that makes many batches at once.
 //!
-//! Every batch of this rank is one asynchronous task that brings in its samples, has them measured,
-//! takes memory, has every image filled by the workers, and lays the finished batch on the counter
-//! under its step. The consumer takes the batches from there in order. How far ahead it works is
-//! bounded by `prefetch`, by the [`Budget`] for compressed bytes and by the [`Pool`] for batches.
-//! Samples are brought in many batches ahead, since compressed they are small and a slow request
-//! must not be felt; only a few batches ahead ([`FILLED_AHEAD`]) become large by being filled.
-//! Requests run on the fetch room's runtime, everything that takes CPU time on the [`Workers`].
+//! A batch is known by its number in the global sequence, and any batch can be made at any time.
+//! Each is one asynchronous task that brings in its samples, has them measured, takes memory, has
+//! every image filled by the workers, and lays the finished batch on the counter, from where it is
+//! taken. Who takes batches says how far ahead to work: a batch that is *begun* has its samples
+//! brought in (compressed they are small, and a slow request must not be felt); one that is *wanted*
+//! is filled, by which it becomes large. All of it is bounded by the [`Budget`] for compressed bytes
+//! and by the [`Pool`] for batches; both give to the lowest number first. Requests run on the fetch
+//! room's runtime, everything that takes CPU time on the [`Workers`].
 //!
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
 
 mod find;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,18 +22,18 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use super::batch::Batch;
 use super::block::Slot;
 use super::budget::{Budget, Permit};
 use super::machine;
-use super::pool::Pool;
+use super::pool::{Expected, Pool};
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
 use super::workers::{Work, Workers, message};
 use crate::error::{BudgetError, Error, Flaw, Result};
-use crate::sample::{EncodedImage, Measured, Rank};
+use crate::sample::{EncodedImage, Measured};
 
 use find::Found;
 
@@ -40,38 +41,19 @@ use find::Found;
 /// bounded by this times the number of workers, plus one large image.
 const LARGE_IMAGE: u64 = 16 << 20;
 
-/// Batches that may have memory at once, from the one that is asked for next on: one with the
-/// consumer soon, one being finished, and two to even out batches of unequal work. More would only
-/// be more memory to fault in: what hides a slow store is the compressed samples that wait.
-const FILLED_AHEAD: u64 = 4;
-
-/// Where a flow begins and what part of the global sequence it makes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    /// Batches of the global sequence that were delivered before.
-    pub(crate) start: u64,
-    /// The part of this process.
-    pub(crate) rank: Rank,
-}
-
 /// Batches in the making.
 pub(crate) struct Flow {
     line: Arc<Line>,
-    sequencer: AbortHandle,
 }
 
 struct Line {
     rooms: Arc<Rooms>,
-    share: Share,
-    steps: Option<u64>,
     budget: Arc<Budget>,
     pool: Arc<Pool>,
     workers: Workers,
-    /// How many batches may be begun: those asked for and those ahead.
-    demand: Semaphore,
     large_image: Semaphore,
-    /// How many batches the consumer has taken.
-    taken: watch::Sender<u64>,
+    /// The batches that may have memory.
+    wanted: watch::Sender<BTreeSet<u64>>,
     sizes: find::Sizes,
     counter: Mutex<Counter>,
     arrived: Condvar,
@@ -79,93 +61,103 @@ struct Line {
 
 #[derive(Default)]
 struct Counter {
+    /// Begun and not finished.
+    making: BTreeMap<u64, AbortHandle>,
     finished: BTreeMap<u64, Result<Batch>>,
-    /// The first step that is not finished.
-    head: u64,
-    /// The first step that was not taken.
-    next: u64,
-    asked: u64,
+    /// Somebody waits for these.
+    asked: BTreeSet<u64>,
     stopped: bool,
 }
 
-/// What the counter has for the one who asks.
-pub(crate) enum Step {
-    /// The next batch.
-    Batch(Box<Batch>),
-    /// There are no more.
-    End,
-    /// Not yet.
-    Waiting,
-}
-
 impl Flow {
-    /// Starts making the batches of a share.
-    pub(crate) fn start(rooms: Arc<Rooms>, share: Share) -> Result<Self> {
+    /// A flow that makes nothing yet.
+    pub(crate) fn start(rooms: Arc<Rooms>) -> Result<Self> {
         let engine = &rooms.recipe.engine;
         let memory = engine.memory.unwrap_or_else(machine::default_memory);
         let workers = engine.workers.map_or_else(machine::cores, |count| count as usize);
         let (compressed, batches) = (memory / 4, memory - memory / 4);
         let line = Arc::new(Line {
-            share,
-            steps: rooms.plan.batches_per_rank(share.start, share.rank),
             budget: Budget::new(compressed, Arc::clone(&rooms.metrics)),
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
-            demand: Semaphore::new(engine.prefetch as usize),
             large_image: Semaphore::new(1),
-            taken: watch::Sender::default(),
+            wanted: watch::Sender::default(),
             sizes: find::Sizes::default(),
             counter: Mutex::default(),
             arrived: Condvar::new(),
             rooms,
         });
-        let sequencer = line.rooms.fetcher.spawn(sequence(Arc::clone(&line))).abort_handle();
-        Ok(Self { line, sequencer })
+        Ok(Self { line })
     }
 
-    /// Takes the next batch, in order; waits for it at most as long as `patience`.
-    pub(crate) fn take(&self, patience: Duration) -> Result<Step> {
+    /// Has the samples of a batch brought in.
+    pub(crate) fn begin(&self, sequence: u64) {
+        self.line.begin(&mut self.line.counter(), sequence);
+    }
+
+    /// Lets a batch be filled as soon as its samples are there.
+    pub(crate) fn want(&self, sequence: u64) {
+        self.line.wanted.send_if_modified(|wanted| wanted.insert(sequence));
+    }
+
+    /// Takes a batch, which is begun and wanted if it was not; waits for it at most as long as
+    /// `patience`, and has `None` if it is not finished by then.
+    pub(crate) fn take(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let line = &self.line;
-        let mut counter = line.counter();
-        let step = counter.next;
-        if line.steps.is_some_and(|steps| step >= steps) {
-            return Ok(Step::End);
-        }
-        if counter.asked == step {
-            counter.asked += 1;
-            line.demand.add_permits(1);
-        }
+        self.want(sequence);
         let since = Instant::now();
+        let mut counter = line.counter();
         loop {
             if counter.stopped {
                 return Err(Error::Stopped);
             }
-            if let Some(result) = counter.finished.remove(&step) {
-                counter.next += 1;
-                line.taken.send_replace(counter.next);
+            if let Some(result) = counter.finished.remove(&sequence) {
+                counter.asked.remove(&sequence);
                 drop(counter);
+                line.wanted.send_if_modified(|wanted| wanted.remove(&sequence));
                 return result.map(|mut batch| {
                     batch.hand_over();
-                    Step::Batch(Box::new(batch))
+                    Some(Box::new(batch))
                 });
             }
+            line.begin(&mut counter, sequence);
+            counter.asked.insert(sequence);
             let left = patience.saturating_sub(since.elapsed());
             if left.is_zero() {
-                return Ok(Step::Waiting);
+                return Ok(None);
             }
             let waited = line.arrived.wait_timeout(counter, left);
             counter = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
+    /// Gives up all batches but those that `keep` names and those that somebody waits for.
+    pub(crate) fn keep_only(&self, keep: &BTreeSet<u64>) {
+        let mut counter = self.line.counter();
+        let Counter { making, finished, asked, .. } = &mut *counter;
+        let stays = |sequence: &u64| keep.contains(sequence) || asked.contains(sequence);
+        making.retain(|sequence, task| {
+            stays(sequence) || {
+                task.abort();
+                false
+            }
+        });
+        let mut dropped =
+            finished.extract_if(.., |sequence, _| !stays(sequence)).collect::<Vec<_>>();
+        self.line.settle_head(&counter);
+        drop(counter);
+        dropped.clear();
+    }
+
     /// Ends everything: requests are given up, threads finish what they are doing.
     pub(crate) fn stop(&self) {
-        self.sequencer.abort();
-        {
+        let finished = {
             let mut counter = self.line.counter();
             counter.stopped = true;
-            counter.finished.clear();
-        }
+            counter.making.values().for_each(AbortHandle::abort);
+            std::mem::take(&mut counter.finished)
+        };
+        drop(finished);
         self.line.arrived.notify_all();
         self.line.workers.stop();
         self.line.pool.close();
@@ -176,25 +168,6 @@ impl Drop for Flow {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Begins one batch after the other, as far ahead as it is allowed to.
-async fn sequence(line: Arc<Line>) {
-    let mut tasks = JoinSet::new();
-    for step in 0.. {
-        if line.steps.is_some_and(|steps| step >= steps) {
-            break;
-        }
-        let Ok(permit) = line.demand.acquire().await else { break };
-        permit.forget();
-        while tasks.try_join_next().is_some() {}
-        let line = Arc::clone(&line);
-        tasks.spawn(async move {
-            let batch = caught(line.make(step)).await;
-            line.put(step, batch);
-        });
-    }
-    while tasks.join_next().await.is_some() {}
 }
 
 /// What a task gives. A panic is an error too: who asks for the batch would wait for ever.
@@ -209,26 +182,43 @@ impl Line {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, step: u64, batch: Result<Batch>) {
-        let mut counter = self.counter();
-        if counter.stopped {
+    fn begin(self: &Arc<Self>, counter: &mut Counter, sequence: u64) {
+        let known =
+            counter.making.contains_key(&sequence) || counter.finished.contains_key(&sequence);
+        if known || counter.stopped {
             return;
         }
-        counter.finished.insert(step, batch);
-        while counter.head < counter.next || counter.finished.contains_key(&counter.head) {
-            counter.head += 1;
-        }
-        let head = counter.head;
-        drop(counter);
-        self.arrived.notify_all();
-        self.budget.advance(head);
+        let expected = self.pool.expect(sequence);
+        let line = Arc::clone(self);
+        // It lays its batch on the counter, which is locked until it is entered below.
+        let task = self.rooms.fetcher.spawn(async move {
+            let batch = caught(line.make(sequence, expected)).await;
+            line.put(sequence, batch);
+        });
+        counter.making.insert(sequence, task.abort_handle());
+        self.settle_head(counter);
     }
 
-    async fn make(self: &Arc<Self>, step: u64) -> Result<Batch> {
-        let Share { start, rank } = self.share;
-        let sequence = start + step * u64::from(rank.of) + u64::from(rank.index);
+    fn put(&self, sequence: u64, batch: Result<Batch>) {
+        let mut counter = self.counter();
+        if counter.stopped || counter.making.remove(&sequence).is_none() {
+            return;
+        }
+        counter.finished.insert(sequence, batch);
+        self.settle_head(&counter);
+        drop(counter);
+        self.arrived.notify_all();
+    }
+
+    /// The earliest batch that is not finished may have compressed bytes over the limit.
+    fn settle_head(&self, counter: &Counter) {
+        let head = counter.making.keys().next().copied();
+        self.budget.set_head(head.unwrap_or(u64::MAX));
+    }
+
+    async fn make(self: &Arc<Self>, sequence: u64, expected: Expected) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
-        let found = self.rooms.plan.positions(name).map(|position| self.find(step, position));
+        let found = self.rooms.plan.positions(name).map(|position| self.find(sequence, position));
         let found: Vec<Found> = found.collect::<FuturesOrdered<_>>().try_collect().await?;
 
         let (mut samples, mut bad, mut permits) = (Vec::new(), Vec::new(), Vec::new());
@@ -239,14 +229,16 @@ impl Line {
         }
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
-        let is_near = |taken: &u64| step < *taken + FILLED_AHEAD;
-        self.taken.subscribe().wait_for(is_near).await.map_err(|_| Error::Stopped)?;
-        let held = self.pool.take(step, bytes, || self.counter().asked > step).await?;
-        let draft = self.workers.run(Work::Fill, step, move |_| held.draft(bytes)).await??;
+        let is_wanted = |wanted: &BTreeSet<u64>| wanted.contains(&sequence);
+        self.wanted.subscribe().wait_for(is_wanted).await.map_err(|_| Error::Stopped)?;
+        let is_asked = || self.counter().asked.contains(&sequence);
+        let held = self.pool.take(sequence, bytes, is_asked).await?;
+        drop(expected);
+        let draft = self.workers.run(Work::Fill, sequence, move |_| held.draft(bytes)).await??;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));
         let mut text = slots.pop().expect("the last slot is for the text");
 
-        let flaws = self.fill(step, &mut samples, slots, permits).await?;
+        let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
         let learned: Vec<bool> = flaws.iter().map(Option::is_none).collect();
         for (sample, flaw) in samples.iter().zip(flaws) {
             if let Some(flaw) = flaw {
@@ -258,14 +250,14 @@ impl Line {
             rooms.write_text(&layout, &samples, &learned, &mut text);
             (layout, samples)
         };
-        let (layout, samples) = self.workers.run(Work::Fill, step, write).await?;
-        Ok(finished(name, &samples, layout, seal.lease(), bad))
+        let (layout, samples) = self.workers.run(Work::Fill, sequence, write).await?;
+        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
     }
 
     /// Has all images filled; the first flaw of each sample.
     async fn fill(
         self: &Arc<Self>,
-        step: u64,
+        sequence: u64,
         samples: &mut [Measured],
         slots: Vec<Slot>,
         permits: Vec<Vec<Permit>>,
@@ -281,7 +273,7 @@ impl Line {
                 let slot = slots.next().expect("a slot for each image");
                 let permits = Arc::clone(&permits);
                 tasks.push_back(async move {
-                    let outcome = self.fill_one(step, image, slot, permits).await;
+                    let outcome = self.fill_one(sequence, image, slot, permits).await;
                     outcome.map(|flaw| (number, flaw))
                 });
             }
@@ -298,7 +290,7 @@ impl Line {
 
     async fn fill_one(
         &self,
-        step: u64,
+        sequence: u64,
         image: EncodedImage,
         mut slot: Slot,
         permits: Arc<Vec<Permit>>,
@@ -316,7 +308,7 @@ impl Line {
             drop((image, slot, permits));
             outcome.err()
         };
-        self.workers.run(Work::Fill, step, fill).await
+        self.workers.run(Work::Fill, sequence, fill).await
     }
 
     fn check_scratch(&self, decoded: u64) -> Result<()> {

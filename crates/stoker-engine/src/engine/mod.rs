@@ -5,6 +5,7 @@
 mod batch;
 mod block;
 mod budget;
+mod catalog;
 mod flow;
 mod machine;
 mod peek;
@@ -14,8 +15,8 @@ mod rooms;
 mod workers;
 
 pub use batch::Batch;
-pub use block::Lease;
+pub use block::{Lease, Memory};
 pub use peek::Peek;
 pub use rooms::Rooms;
 
-pub(crate) use flow::{Flow, Share, Step};
+pub(crate) use flow::Flow;

@@ -7,7 +7,7 @@
 //! rather than wait for batches that wait for it. When it is the trainer that holds everything, the
 //! earliest batch waits for it, and gives up with an error that says so if the trainer waits too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,13 +35,11 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<Block>,
-    /// Bytes of blocks that are given out.
-    leased: usize,
-    /// The part of them that the trainer has.
+    /// Bytes of the blocks that the trainer has.
     with_trainer: usize,
-    /// The first batch without a block.
-    head: u64,
-    /// Batches after `head` that have one, and its size.
+    /// Batches that are being made and have no block yet.
+    expected: BTreeSet<u64>,
+    /// The blocks of batches that the trainer does not have yet, and their sizes.
     placed: BTreeMap<u64, usize>,
     waiting: BTreeMap<u64, Waiter>,
     /// The largest block asked for so far: what an earlier batch may come to need.
@@ -61,6 +59,7 @@ struct Waiter {
 pub(super) struct Held {
     pool: Arc<Pool>,
     block: Option<Block>,
+    batch: u64,
     capacity: usize,
     with_trainer: bool,
 }
@@ -83,6 +82,7 @@ impl Held {
         if !self.with_trainer {
             self.with_trainer = true;
             let mut state = self.pool.lock();
+            state.displace(self.batch, self.capacity);
             state.with_trainer += self.capacity;
             self.pool.settle(state);
         }
@@ -93,9 +93,10 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.pool.metrics.leased_bytes.sub(self.capacity as u64);
         let mut state = self.pool.lock();
-        state.leased -= self.capacity;
         if self.with_trainer {
             state.with_trainer -= self.capacity;
+        } else {
+            state.displace(self.batch, self.capacity);
         }
         if let Some(block) = self.block.take() {
             if state.closed {
@@ -113,22 +114,28 @@ impl Pool {
         Arc::new(Self { limit, patience: PATIENCE, metrics, state: Mutex::default() })
     }
 
-    /// Waits for memory for batch `order`. Orders are given without gaps, from 0. Whether the
-    /// trainer waits for this batch is what `is_asked` tells: a trainer that is busy may hold
-    /// everything for as long as it likes.
+    /// A batch will need memory. Later ones leave room for it from now on, until the guard is
+    /// dropped or it has its memory.
+    pub(super) fn expect(self: &Arc<Self>, batch: u64) -> Expected {
+        self.lock().expected.insert(batch);
+        Expected { pool: Arc::clone(self), batch }
+    }
+
+    /// Waits for memory for a batch. Whether the trainer waits for this batch is what `is_asked`
+    /// tells: a trainer that is busy may hold everything for as long as it likes.
     pub(super) async fn take(
         self: &Arc<Self>,
-        order: u64,
+        batch: u64,
         bytes: usize,
         is_asked: impl Fn() -> bool,
     ) -> Result<Held> {
-        let mut grant = self.ask(order, bytes)?;
-        let _entry = Entry { pool: self, order };
+        let mut grant = self.ask(batch, bytes)?;
+        let _entry = Entry { pool: self, batch };
         loop {
             let asked = is_asked();
             match tokio::time::timeout(self.patience, &mut grant).await {
                 Ok(held) => return held.map_err(|_| Error::Stopped),
-                Err(_) if asked && self.trainer_holds_all(order) => {
+                Err(_) if asked && self.trainer_holds_all(batch) => {
                     return Err(self.held_back(bytes));
                 }
                 Err(_) => {}
@@ -136,10 +143,10 @@ impl Pool {
         }
     }
 
-    /// Memory for batch `order`, without waiting.
-    pub(super) fn take_now(self: &Arc<Self>, order: u64, bytes: usize) -> Result<Held> {
-        let _entry = Entry { pool: self, order };
-        self.ask(order, bytes)?.try_recv().map_err(|_| self.held_back(bytes))
+    /// Memory for a batch, without waiting.
+    pub(super) fn take_now(self: &Arc<Self>, batch: u64, bytes: usize) -> Result<Held> {
+        let _entry = Entry { pool: self, batch };
+        self.ask(batch, bytes)?.try_recv().map_err(|_| self.held_back(bytes))
     }
 
     /// Unmaps what is idle, and from now on what comes back: a batch that the trainer keeps keeps
@@ -153,14 +160,15 @@ impl Pool {
         drop(idle);
     }
 
-    fn ask(self: &Arc<Self>, order: u64, bytes: usize) -> Result<oneshot::Receiver<Held>> {
+    fn ask(self: &Arc<Self>, batch: u64, bytes: usize) -> Result<oneshot::Receiver<Held>> {
         let capacity = capacity_for(bytes);
         if capacity > self.limit / 2 {
             return Err(self.too_large(bytes, capacity));
         }
         let (granted, grant) = oneshot::channel();
         let mut state = self.lock();
-        state.waiting.insert(order, Waiter { capacity, granted });
+        state.expected.insert(batch);
+        state.waiting.insert(batch, Waiter { capacity, granted });
         self.settle(state);
         Ok(grant)
     }
@@ -169,27 +177,28 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trainer_holds_all(&self, order: u64) -> bool {
+    fn trainer_holds_all(&self, batch: u64) -> bool {
         let state = self.lock();
-        state.head == order && state.leased == state.with_trainer
+        state.expected.first() == Some(&batch) && state.placed.is_empty()
     }
 
     /// Grants what can be granted. The grants are sent without the lock, since a receiver that is
     /// gone gives its block straight back.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let mut grants = Vec::new();
-        let orders: Vec<u64> = state.waiting.keys().copied().collect();
-        for order in orders {
-            let capacity = state.waiting[&order].capacity;
-            if !state.may_take(order, capacity, self.limit) {
+        let batches: Vec<u64> = state.waiting.keys().copied().collect();
+        for batch in batches {
+            let capacity = state.waiting[&batch].capacity;
+            if !state.may_take(batch, capacity, self.limit) {
                 continue;
             }
-            let waiter = state.waiting.remove(&order).expect("it is among the waiting");
+            let waiter = state.waiting.remove(&batch).expect("it is among the waiting");
             let (block, capacity, unmapped) = state.give(capacity, self.limit);
             self.metrics.arena_bytes.sub(unmapped as u64);
-            state.place(order, capacity);
+            state.place(batch, capacity);
             self.metrics.leased_bytes.add(capacity as u64);
-            let held = Held { pool: Arc::clone(self), block, capacity, with_trainer: false };
+            let pool = Arc::clone(self);
+            let held = Held { pool, block, batch, capacity, with_trainer: false };
             grants.push((waiter.granted, held));
         }
         drop(state);
@@ -231,20 +240,29 @@ impl State {
         self.idle.iter().map(Block::capacity).sum()
     }
 
-    fn may_take(&self, order: u64, capacity: usize, limit: usize) -> bool {
-        let earlier = (order - self.head) as usize - self.placed.range(..order).count();
-        let reserve = earlier.saturating_mul(self.largest.max(capacity));
-        let fits = self.leased + capacity + reserve <= limit;
-        let later: usize = self.placed.values().sum();
-        let would_lock_up = later > 0 && self.leased == later + self.with_trainer;
-        fits || (order == self.head && would_lock_up)
+    /// Bytes of blocks that are given out.
+    fn leased(&self) -> usize {
+        self.with_trainer + self.placed.values().sum::<usize>()
     }
 
-    fn place(&mut self, order: u64, capacity: usize) {
-        self.leased += capacity;
-        self.placed.insert(order, capacity);
-        while self.placed.remove(&self.head).is_some() {
-            self.head += 1;
+    fn may_take(&self, batch: u64, capacity: usize, limit: usize) -> bool {
+        let earlier = self.expected.range(..batch).count();
+        let reserve = earlier.saturating_mul(self.largest.max(capacity));
+        let fits = self.leased() + capacity + reserve <= limit;
+        let would_lock_up = self.placed.first_key_value().is_some_and(|(&first, _)| first > batch);
+        fits || (earlier == 0 && would_lock_up)
+    }
+
+    fn place(&mut self, batch: u64, capacity: usize) {
+        self.expected.remove(&batch);
+        *self.placed.entry(batch).or_default() += capacity;
+    }
+
+    /// A batch was made twice if it was given up and begun anew; both blocks count.
+    fn displace(&mut self, batch: u64, capacity: usize) {
+        let left = self.placed.remove(&batch).unwrap_or(0) - capacity;
+        if left > 0 {
+            self.placed.insert(batch, left);
         }
     }
 
@@ -262,10 +280,10 @@ impl State {
             return (Some(block), capacity, 0);
         }
         let roomy = capacity_for(self.largest + self.largest / 4);
-        let another_fits = self.leased + roomy + self.largest <= limit;
+        let another_fits = self.leased() + roomy + self.largest <= limit;
         let capacity = if another_fits { roomy } else { capacity };
         let mut unmapped = 0;
-        while self.leased + capacity + self.idle_bytes() > limit {
+        while self.leased() + capacity + self.idle_bytes() > limit {
             let Some(block) = self.idle.pop() else { break };
             unmapped += block.capacity();
         }
@@ -280,15 +298,35 @@ impl Drop for Pool {
     }
 }
 
+/// A batch that leaves its turn when this is dropped, for whatever reason.
+#[derive(Debug)]
+pub(super) struct Expected {
+    pool: Arc<Pool>,
+    batch: u64,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        if state.expected.remove(&self.batch) {
+            self.pool.settle(state);
+        }
+    }
+}
+
 /// Takes a waiter back when the one who waits is gone.
 struct Entry<'a> {
     pool: &'a Arc<Pool>,
-    order: u64,
+    batch: u64,
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        self.pool.lock().waiting.remove(&self.order);
+        let mut state = self.pool.lock();
+        if state.waiting.remove(&self.batch).is_some() {
+            state.expected.remove(&self.batch);
+            self.pool.settle(state);
+        }
     }
 }
 

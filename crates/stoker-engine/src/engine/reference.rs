@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::batch::Batch;
+use super::batch::{About, Batch};
 use super::block::{Draft, Slot};
 use super::peek::Peek;
 use super::pool::Pool;
@@ -14,7 +14,7 @@ use super::rooms::{Rooms, flaw_of};
 use super::workers::Bench;
 use crate::error::{Error, Flaw, Result, SampleError};
 use crate::pack::Layout;
-use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+use crate::sample::{BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
 
 /// Makes batches one by one.
 #[derive(Debug)]
@@ -53,13 +53,13 @@ impl Reference {
         }
         self.rooms.write_text(&layout, &samples, &learned, &mut text);
         drop(text);
-        Ok(finished(name, &samples, layout, seal.lease(), bad))
+        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
     }
 
     /// One sample as the model sees it. A bad sample is an error.
     pub(crate) fn peek(&mut self, position: Position) -> Result<Peek> {
         let id = self.rooms.plan.sample_at(position);
-        let origin = self.rooms.dataset.origin(id.row);
+        let origin = self.rooms.catalog.origin(id);
         let bad = |flaw| {
             let origin = origin.clone();
             Error::Sample(Box::new(SampleError { id, flaw, origin }))
@@ -84,7 +84,7 @@ impl Reference {
             match self.try_sample(id)? {
                 Ok(measured) => return Ok(measured),
                 Err(flaw) => {
-                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
             }
         }
@@ -100,12 +100,12 @@ impl Reference {
 
     fn read(&self, id: SampleId) -> Result<Result<Sample, Flaw>> {
         let rooms = &self.rooms;
-        let extent = match rooms.dataset.locate(id.row) {
+        let extent = match rooms.catalog.locate(id) {
             Ok(extent) => extent,
             Err(flaw) => return Ok(Err(flaw)),
         };
         let bytes = rooms.fetcher.read_blocking(&extent)?;
-        let raw = RawSample { id, bytes, origin: rooms.dataset.origin(id.row) };
+        let raw = RawSample { id, bytes, origin: rooms.catalog.origin(id) };
         Ok(rooms.parse(&raw))
     }
 
@@ -157,20 +157,22 @@ pub(super) fn slot_ranges(layout: &Layout) -> Vec<std::ops::Range<usize>> {
 
 /// Puts the finished batch together.
 pub(super) fn finished(
-    name: crate::sample::BatchName,
+    name: BatchName,
+    sequence: u64,
     samples: &[Measured],
     layout: Layout,
     lease: super::block::Lease,
     bad: Vec<SampleError>,
 ) -> Batch {
-    Batch {
+    let about = About {
         name,
+        sequence,
         samples: samples.iter().map(|sample| sample.id).collect(),
         tensors: layout.tensors,
         tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
-        lease: Arc::new(lease),
-        bad,
+        bad: bad.into_iter().map(Into::into).collect(),
         cursor: None,
-    }
+    };
+    Batch { about, lease: Arc::new(lease) }
 }

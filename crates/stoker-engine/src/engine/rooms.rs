@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::catalog::Catalog;
 use super::workers::Bench;
-use crate::dataset::Dataset;
 use crate::error::{
     Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
     Problem, Result, SampleError,
@@ -35,7 +35,7 @@ pub struct Rooms {
     pub(crate) recipe: Recipe,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) plan: Plan,
-    pub(crate) dataset: Dataset,
+    pub(crate) catalog: Catalog,
     pub(crate) fetcher: Fetcher,
     pub(crate) vision: Preprocessor,
     pub(crate) text: Encoder,
@@ -48,20 +48,21 @@ impl Rooms {
         let metrics = Arc::<Metrics>::default();
         let (vision, text) = of_model(&recipe)?;
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
-        let dataset = Dataset::open(&recipe.dataset, &fetcher, progress)?;
-        let identity = identity(&recipe, &dataset, &vision, &text);
-        let plan = Plan::new(&recipe.plan, recipe.pack.batch_size, dataset.rows(), identity)?;
+        let catalog = Catalog::open(&recipe, &fetcher, progress)?;
+        let identity = identity(&recipe, &catalog, &vision, &text);
+        let (batch_size, sources) = (recipe.pack.batch_size, catalog.sources(&recipe));
+        let plan = Plan::new(&recipe.plan, batch_size, &sources, identity)?;
         let rgb = recipe.compat.rgb();
-        Ok(Self { recipe, metrics, plan, dataset, fetcher, vision, text, rgb })
+        Ok(Self { recipe, metrics, plan, catalog, fetcher, vision, text, rgb })
     }
 
-    /// Opens the dataset alone.
-    pub(crate) fn open_dataset(
+    /// Opens the datasets alone.
+    pub(crate) fn open_catalog(
         recipe: &Recipe,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Dataset> {
+    ) -> Result<Catalog> {
         let fetcher = Fetcher::new(&recipe.fetch, Arc::default())?;
-        Dataset::open(&recipe.dataset, &fetcher, progress)
+        Catalog::open(recipe, &fetcher, progress)
     }
 
     /// The sample to try for a position: its own, then one spare after the other. `met` are the bad
@@ -83,7 +84,7 @@ impl Rooms {
                     met.last().map(ToString::to_string).unwrap_or_default()
                 ),
                 hint: Some("mend the data; engine.on-bad-sample = \"stop\" shows the first".into()),
-                uri: self.recipe.dataset.shown(),
+                uri: self.source_of(position),
             })),
         }
     }
@@ -93,7 +94,13 @@ impl Rooms {
         let meter = self.metrics.room(Room::Dataset);
         let _busy = meter.enter();
         meter.bytes.add(raw.bytes.len() as u64);
-        self.dataset.parse(raw)
+        self.catalog.parse(raw)
+    }
+
+    /// The source of the dataset that a position belongs to.
+    fn source_of(&self, position: Position) -> String {
+        let id = self.plan.sample_at(position);
+        self.recipe.datasets[id.dataset as usize].dataset.shown()
     }
 
     /// Refuses an image file over the limit, before its bytes are read.
@@ -250,12 +257,9 @@ fn of_image(mut flaw: Flaw, name: &str) -> Flaw {
 
 /// Everything that decides what batches hold, by name. What only decides how fast they come is not
 /// in it.
-fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &Encoder) -> Identity {
+fn identity(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encoder) -> Identity {
     let mut identity = Identity::default();
-    identity.add("dataset", format!("{:016x}", dataset.fingerprint()));
-    identity.add("dataset.media-root", recipe.dataset.media_root.as_deref().unwrap_or_default());
-    identity.add("dataset.allow-http", recipe.dataset.allow_http);
-    identity.add("dataset.max-line", recipe.dataset.max_line);
+    catalog.identify(recipe, &mut identity);
     identity.add("compat", recipe.compat.as_str());
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));
@@ -265,7 +269,8 @@ fn identity(recipe: &Recipe, dataset: &Dataset, vision: &Preprocessor, text: &En
     identity
 }
 
-fn hash(text: &str) -> String {
+/// A hash as the identity shows it.
+pub(super) fn hash(text: &str) -> String {
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 

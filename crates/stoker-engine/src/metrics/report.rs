@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Metrics, Room, Waits};
 use crate::error::Bytes;
@@ -12,7 +12,7 @@ use crate::error::Bytes;
 const SHOWN: usize = 5;
 
 /// A snapshot of what a loader has done. Times are in seconds, sizes in bytes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// How long the trainer was blocked.
     pub wait: WaitReport,
@@ -39,7 +39,7 @@ pub struct Report {
 }
 
 /// How long the trainer was blocked.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WaitReport {
     /// Batches after the first.
     pub batches: u64,
@@ -60,12 +60,12 @@ pub struct WaitReport {
     /// 99th percentile of it.
     pub p99_seconds: Option<f64>,
     /// Wait for each batch in the window, in seconds, oldest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window_seconds: Vec<f64>,
 }
 
 /// What one room did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoomReport {
     /// Which.
     pub room: Room,
@@ -78,7 +78,7 @@ pub struct RoomReport {
 }
 
 /// Requests.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FetchReport {
     /// Requests sent, retries included.
     pub requests: u64,
@@ -89,7 +89,7 @@ pub struct FetchReport {
 }
 
 /// Memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryReport {
     /// Compressed bytes held now.
     pub compressed_bytes: u64,

@@ -19,6 +19,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Deserializer, Serialize, de};
+
 use crate::recipe;
 use crate::sample::{Dtype, Measured, token_kind};
 
@@ -28,8 +30,19 @@ pub const IGNORED: i64 = -100;
 /// Tensors start at multiples of this, in bytes: a cache line, and what non-temporal stores need.
 pub const ALIGNMENT: usize = 64;
 
+/// The names of all tensors there are.
+const NAMES: [&str; 7] = [
+    "pixel_values",
+    "image_grid_thw",
+    "input_ids",
+    "attention_mask",
+    "labels",
+    "mm_token_type_ids",
+    "position_ids",
+];
+
 /// One tensor of a batch: row-major, without strides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tensor {
     /// The name that the model's `forward` gives it.
     pub name: &'static str,
@@ -46,6 +59,24 @@ impl Tensor {
     pub fn range(&self) -> Range<usize> {
         let elements: usize = self.shape.iter().product();
         self.offset..self.offset + elements * self.dtype.size()
+    }
+}
+
+/// A tensor as another process describes it.
+#[derive(Deserialize)]
+struct Described {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    offset: usize,
+}
+
+impl<'de> Deserialize<'de> for Tensor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Described { name, dtype, shape, offset } = Described::deserialize(deserializer)?;
+        let known = NAMES.into_iter().find(|known| *known == name);
+        let unknown = || de::Error::custom(format_args!("no batch has a tensor {name:?}"));
+        Ok(Self { name: known.ok_or_else(unknown)?, dtype, shape, offset })
     }
 }
 
@@ -118,6 +149,7 @@ struct Shelf {
 
 impl Shelf {
     fn put(&mut self, name: &'static str, dtype: Dtype, shape: Vec<usize>) {
+        debug_assert!(NAMES.contains(&name), "{name} is not among the names");
         let tensor = Tensor { name, dtype, shape, offset: self.end };
         self.end = tensor.range().end.next_multiple_of(ALIGNMENT);
         self.tensors.push(tensor);

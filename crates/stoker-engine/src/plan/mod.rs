@@ -1,104 +1,110 @@
 //! In which order: a pure function of the recipe and the data, and nothing else.
 //!
-//! The stream of samples is endless; a [`Position`] in it names one sample ([`Plan::sample_at`]) in
-//! constant time, with no table and no state. So any worker on any machine can make any batch, and
-//! resuming is arithmetic: a [`Cursor`] holds the number of batches delivered, and the [`Identity`]
-//! of the plan that it belongs to.
+//! The stream of samples is endless; a [`Position`] in it names one sample ([`Plan::sample_at`])
+//! without running over those before. So any worker on any machine can make any batch, and resuming
+//! is arithmetic: a [`Cursor`] holds the number of batches delivered, and the [`Identity`] of the
+//! plan that it belongs to.
+//!
+//! Two questions make a sample: whose turn is it (`mixture`: which dataset, and the how-manieth of
+//! its samples), and which row is that (`rows`: the order of one dataset, epoch after epoch).
 //!
 //! Batch number `g` of the global sequence holds positions `g * batch_size ..` and belongs to lane
 //! `g % lanes`. Rank `r` of `W` takes batches `start + r`, `start + r + W`, …; `W` divides the
 //! number of lanes, so a lane is always served by one rank, and the global sequence does not depend
 //! on `W`. `docs/rooms/plan.md` says it in full, for those who check it from outside.
 
+mod blocks;
 mod cursor;
+mod cycle;
+mod mixture;
 mod permutation;
+mod rows;
+mod shares;
+mod source;
+mod tree;
 
 use crate::error::{Error, Problem, Result};
 use crate::recipe::{self, Shuffle};
 use crate::sample::{BatchName, Position, Rank, SampleId};
 
 pub use cursor::{Cursor, Identity};
+pub use source::Source;
 
-use permutation::{Permutation, mix};
+use mixture::{Mixture, Weights};
+use rows::RowOrder;
 
 /// The order of samples and batches.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    order: RowOrder,
+    mixture: Mixture,
+    orders: Vec<RowOrder>,
     lanes: u32,
     batch_size: u32,
-    epochs: Option<u64>,
+    /// Samples of all epochs together.
+    samples: Option<u64>,
     identity: Identity,
 }
 
-/// The order of one dataset's rows in its own endless stream, epoch after epoch.
-#[derive(Clone, Debug)]
-struct RowOrder {
-    seed: u64,
-    dataset: u32,
-    rows: u64,
-    shuffle: Shuffle,
-}
-
-/// What a permutation is for; part of its key, so that no two are alike.
-#[derive(Clone, Copy)]
-enum Use {
-    Epoch = 0,
-    Spare = 1,
-}
-
-impl RowOrder {
-    fn row_at(&self, place: u64) -> u64 {
-        let (epoch, index) = (place / self.rows, place % self.rows);
-        match self.shuffle {
-            Shuffle::None => index,
-            Shuffle::Full => self.permutation(Use::Epoch, epoch).apply(index),
-        }
-    }
-
-    fn spare_row(&self, place: u64, attempt: u32) -> u64 {
-        let epoch = place / self.rows;
-        let turn = mix(epoch ^ mix(u64::from(attempt)));
-        self.permutation(Use::Spare, turn).apply(place % self.rows)
-    }
-
-    fn permutation(&self, purpose: Use, turn: u64) -> Permutation {
-        let key = [self.seed, u64::from(self.dataset), purpose as u64, turn];
-        Permutation::new(self.rows, key)
-    }
-}
-
 impl Plan {
-    /// The plan over one dataset of `rows` rows. `identity` names everything else that decides
-    /// what batches hold.
+    /// The plan over datasets, in the order of the recipe. `identity` names everything else that
+    /// decides what batches hold.
     pub fn new(
         config: &recipe::Plan,
         batch_size: u32,
-        rows: u64,
+        sources: &[Source],
         mut identity: Identity,
     ) -> Result<Self> {
-        if rows == 0 {
+        if sources.is_empty() || sources.iter().any(|source| source.rows == 0) {
             return Err(Error::Bug("a plan over no rows".into()));
         }
+        let stages = shares::stages(config, sources)?;
+        let epoch = shares::epoch(sources)?;
+        let orders: Vec<RowOrder> = (0..)
+            .zip(sources)
+            .map(|(dataset, source)| RowOrder::new(config, dataset, source))
+            .collect();
         identity.add("plan.seed", config.seed);
-        identity.add("plan.shuffle", if config.shuffle == Shuffle::Full { "full" } else { "none" });
+        identity.add("plan.shuffle", config.shuffle.as_str());
         identity.add("plan.lanes", config.lanes);
         identity.add("pack.batch-size", batch_size);
-        identity.add("dataset.rows", rows);
-        let order = RowOrder { seed: config.seed, dataset: 0, rows, shuffle: config.shuffle };
-        let (lanes, epochs) = (config.lanes, config.epochs);
-        Ok(Self { order, lanes, batch_size, epochs, identity })
+        if config.shuffle == Shuffle::Block {
+            identity.add("plan.window", config.window.unwrap_or(rows::WINDOW));
+            identity.add("plan.blocks", borders(&orders));
+        }
+        if sources.len() > 1 {
+            identity.add("plan.weights", hash_of(&stages));
+        }
+        Ok(Self {
+            mixture: Mixture::new(stages),
+            orders,
+            lanes: config.lanes,
+            batch_size,
+            samples: config.epochs.map(|epochs| epochs.saturating_mul(epoch)),
+            identity,
+        })
     }
 
     /// The sample at a position.
     pub fn sample_at(&self, position: Position) -> SampleId {
-        SampleId { dataset: 0, row: self.order.row_at(position.0) }
+        let (dataset, place) = self.mixture.place_at(position.0);
+        SampleId { dataset, row: self.orders[dataset as usize].row_at(place) }
     }
 
     /// The sample that stands in where the one at a position is bad, and so are the spares of all
-    /// earlier attempts. Attempts count from 1.
+    /// earlier attempts: another row of the same dataset. Attempts count from 1.
     pub fn spare(&self, position: Position, attempt: u32) -> SampleId {
-        SampleId { dataset: 0, row: self.order.spare_row(position.0, attempt) }
+        let (dataset, place) = self.mixture.place_at(position.0);
+        SampleId { dataset, row: self.orders[dataset as usize].spare_row(place, attempt) }
+    }
+
+    /// How many samples of each dataset come before a position.
+    pub fn counts(&self, position: Position) -> Vec<u64> {
+        self.mixture.counts(position.0)
+    }
+
+    /// Samples in the whole run; `None` if it is endless.
+    pub fn samples(&self) -> Option<u64> {
+        self.samples
     }
 
     /// The name of a batch of the global sequence.
@@ -117,8 +123,7 @@ impl Plan {
     /// Length of the global sequence of batches: all epochs, with the last batch filled up from the
     /// epoch after. `None` if it is endless.
     pub fn batches(&self) -> Option<u64> {
-        let samples = self.epochs?.saturating_mul(self.order.rows);
-        Some(samples.div_ceil(u64::from(self.batch_size)))
+        Some(self.samples?.div_ceil(u64::from(self.batch_size)))
     }
 
     /// How many batches each rank gets from a place in the global sequence to its end. The same for
@@ -159,6 +164,24 @@ impl Plan {
     pub fn check_cursor(&self, cursor: &Cursor) -> Result<()> {
         cursor.check(&self.identity)
     }
+}
+
+/// A hash of where all blocks begin.
+fn borders(orders: &[RowOrder]) -> String {
+    hash(orders.iter().filter_map(RowOrder::borders).flat_map(u64::to_le_bytes))
+}
+
+/// A hash of all weights and the positions that they are from.
+fn hash_of(stages: &[Weights]) -> String {
+    let numbers = stages.iter().flat_map(|stage| {
+        let weights = stage.weights.iter().copied();
+        [stage.from, stage.weights.len() as u64].into_iter().chain(weights)
+    });
+    hash(numbers.flat_map(u64::to_le_bytes))
+}
+
+fn hash(bytes: impl Iterator<Item = u8>) -> String {
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

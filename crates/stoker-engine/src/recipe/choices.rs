@@ -8,7 +8,8 @@ pub(super) type Choices<T> = [(&'static str, T)];
 pub(super) const FORMAT: &Choices<Format> =
     &[("jsonl", Format::Jsonl), ("webdataset", Format::WebDataset), ("parquet", Format::Parquet)];
 
-pub(super) const SHUFFLE: &Choices<Shuffle> = &[("full", Shuffle::Full), ("none", Shuffle::None)];
+pub(super) const SHUFFLE: &Choices<Shuffle> =
+    &[("full", Shuffle::Full), ("block", Shuffle::Block), ("none", Shuffle::None)];
 
 pub(super) const PIXELS: &Choices<Pixels> =
     &[("f32", Pixels::F32), ("bf16", Pixels::Bf16), ("u8", Pixels::U8)];

@@ -68,6 +68,10 @@ impl Document {
         for (name, value) in document.in_kebab_case("", root) {
             let value = match value {
                 Value::Object(section) => document.in_kebab_case(&name, section).into(),
+                Value::Array(items) => {
+                    let items = items.into_iter().enumerate();
+                    items.map(|(number, item)| document.item(&name, number, item)).collect()
+                }
                 other => other,
             };
             document.root.insert(name, value);
@@ -113,22 +117,28 @@ impl Document {
         if steps.iter().any(String::is_empty) {
             return self.problem(path, "is not a path", "write section.key");
         }
-        steps.iter_mut().take(2).for_each(|step| *step = step.replace('_', "-"));
-        let last = steps.pop().expect("split gives at least one piece");
-        let mut table = &mut self.root;
-        for step in steps {
-            match table.entry(step).or_insert_with(|| Map::new().into()) {
-                Value::Object(inner) => table = inner,
-                _ => {
-                    return self.problem(
-                        path,
-                        "goes through a key that is no section",
-                        "shorten it",
-                    );
-                }
-            }
+        // In a list, the name or number of the item stands between the section and its key.
+        let spelled: &[usize] = if steps[0] == "datasets" { &[0, 2] } else { &[0, 1] };
+        for (_, step) in steps.iter_mut().enumerate().filter(|(at, _)| spelled.contains(at)) {
+            *step = step.replace('_', "-");
         }
-        table.insert(last, value);
+        let last = steps.pop().expect("split gives at least one piece");
+        match descend(&mut self.root, &steps) {
+            Ok(table) => _ = table.insert(last, value),
+            Err((reason, hint)) => self.problem(path, reason, hint),
+        }
+    }
+
+    /// The document for another process or host: no path in it depends on where it is read.
+    pub fn portable(mut self) -> Result<Value> {
+        let folder = std::env::current_dir()
+            .map_err(|error| single("working directory", &error.to_string(), None))?;
+        self.start_paths_from(&folder);
+        if self.problems.is_empty() {
+            Ok(self.root.into())
+        } else {
+            Err(Error::Recipe(self.problems))
+        }
     }
 
     /// Reads it; all problems at once where there are any.
@@ -138,6 +148,13 @@ impl Document {
 
     fn problem(&mut self, path: &str, reason: &str, hint: &str) {
         self.problems.push(problem(path, reason, Some(hint)));
+    }
+
+    fn item(&mut self, list: &str, number: usize, item: Value) -> Value {
+        match item {
+            Value::Object(keys) => self.in_kebab_case(&format!("{list}.{number}"), keys).into(),
+            other => other,
+        }
     }
 
     /// Spells the keys of one level as they are documented.
@@ -157,17 +174,15 @@ impl Document {
 
     fn start_paths_from(&mut self, folder: &Path) {
         for (section, key) in PATHS {
-            let table = match section {
-                "" => Some(&mut self.root),
-                _ => self.root.get_mut(section).and_then(Value::as_object_mut),
-            };
             let is_pattern = (section, key) == ("dataset", "source");
-            match table.and_then(|table| table.get_mut(key)) {
-                Some(Value::Array(paths)) if is_pattern => {
-                    paths.iter_mut().for_each(|path| start_path_from(folder, path, is_pattern));
+            for table in tables(&mut self.root, section) {
+                match table.get_mut(key) {
+                    Some(Value::Array(paths)) if is_pattern => {
+                        paths.iter_mut().for_each(|path| start_path_from(folder, path, is_pattern));
+                    }
+                    Some(path) => start_path_from(folder, path, is_pattern),
+                    None => {}
                 }
-                Some(path) => start_path_from(folder, path, is_pattern),
-                None => {}
             }
         }
     }
@@ -186,6 +201,49 @@ fn start_path_from(folder: &Path, path: &mut Value, is_pattern: bool) {
         };
         *path = folder.join(&path).display().to_string();
     }
+}
+
+/// The tables of a section: all datasets of a list have what `[dataset]` has.
+fn tables<'a>(root: &'a mut Map<String, Value>, section: &str) -> Vec<&'a mut Map<String, Value>> {
+    if section.is_empty() {
+        return vec![root];
+    }
+    let is_meant = |name: &str| name == section || (section, name) == ("dataset", "datasets");
+    let mut tables = Vec::new();
+    for (_, value) in root.iter_mut().filter(|(name, _)| is_meant(name)) {
+        match value {
+            Value::Object(table) => tables.push(table),
+            Value::Array(items) => tables.extend(items.iter_mut().filter_map(Value::as_object_mut)),
+            _ => {}
+        }
+    }
+    tables
+}
+
+/// The table at the end of some steps, made where there is none; or what is wrong with them.
+fn descend<'a>(
+    mut table: &'a mut Map<String, Value>,
+    steps: &[String],
+) -> Result<&'a mut Map<String, Value>, (&'static str, &'static str)> {
+    let mut steps = steps.iter();
+    while let Some(step) = steps.next() {
+        let mut value = table.entry(step.clone()).or_insert_with(|| Map::new().into());
+        if let Value::Array(items) = value {
+            let number = steps.next().and_then(|name| named(items, name));
+            let found = number.and_then(|number| items.get_mut(number));
+            let hint = "write the name of one, such as datasets.NAME.weight";
+            value = found.ok_or(("is no item of the list", hint))?;
+        }
+        let no_section = ("goes through a key that is no section", "shorten it");
+        table = value.as_object_mut().ok_or(no_section)?;
+    }
+    Ok(table)
+}
+
+/// Which item of a list has a name or number.
+fn named(items: &[Value], name: &str) -> Option<usize> {
+    let is_meant = |item: &Value| item.get("name").and_then(Value::as_str) == Some(name);
+    items.iter().position(is_meant).or_else(|| name.parse().ok())
 }
 
 fn from_toml_value(value: toml::Value) -> Value {

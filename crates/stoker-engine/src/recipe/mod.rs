@@ -14,8 +14,10 @@
 
 mod choices;
 mod compat;
+mod decimal;
 mod document;
 mod json;
+mod mixture;
 pub mod patterns;
 mod read;
 mod reader;
@@ -29,7 +31,9 @@ use std::path::Path;
 use serde_json::Value;
 
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
+pub use decimal::Decimal;
 pub use document::Document;
+pub use mixture::{Component, Share, Stage};
 pub use sections::{
     Dataset, Engine, Fetch, Fields, Format, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
     Recipe, Shuffle, Text, TrainOn, Vision,

@@ -12,8 +12,8 @@ use url::Url;
 use super::choices::{FORMAT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, SHUFFLE, TRAIN_ON};
 use super::reader::Reader;
 use super::{
-    Compat, Dataset, Engine, Fetch, Fields, Image, Pack, Plan, Recipe, Text, Vision, patterns,
-    suggest,
+    Compat, Component, Dataset, Engine, Fetch, Fields, Image, Pack, Plan, Recipe, Share, Shuffle,
+    Text, Vision, mixture, patterns, suggest,
 };
 use crate::error::{Error, Problem, Result};
 use crate::sample::Scheme;
@@ -21,18 +21,22 @@ use crate::sample::Scheme;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const LARGEST: u64 = i64::MAX as u64;
+/// Largest whole number.
+pub(super) const LARGEST: u64 = i64::MAX as u64;
 /// As many pixels as the largest JPEG has.
 const MOST_PIXELS: u64 = 65_535 * 65_535;
 
 /// Reads a document; `problems` are those that were found before.
 pub(super) fn recipe(root: Map<String, Value>, mut problems: Vec<Problem>) -> Result<Recipe> {
     let mut top = Reader::new(root, &mut problems);
+    let model = local_path(&mut top, "model");
+    let compat = top.choice("compat", &Compat::ALL).unwrap_or_default();
+    let datasets = mixture::read(&mut top);
     let recipe = Recipe {
-        model: local_path(&mut top, "model"),
-        compat: top.choice("compat", &Compat::ALL).unwrap_or_default(),
-        dataset: top.section("dataset", dataset),
-        plan: top.section("plan", plan),
+        model,
+        compat,
+        plan: top.section("plan", |section| plan(section, &datasets)),
+        datasets,
         fetch: top.section("fetch", fetch),
         image: top.section("image", image),
         vision: top.section("vision", vision),
@@ -44,7 +48,8 @@ pub(super) fn recipe(root: Map<String, Value>, mut problems: Vec<Problem>) -> Re
     if problems.is_empty() { Ok(recipe) } else { Err(Error::Recipe(problems)) }
 }
 
-fn dataset(section: &mut Reader<'_>) -> Dataset {
+/// The keys of a dataset.
+pub(super) fn dataset(section: &mut Reader<'_>) -> Dataset {
     let default = Dataset::default();
     if !section.has("source") {
         let hint = "give the URI or path of the samples, such as s3://bucket/train.jsonl or \
@@ -54,7 +59,7 @@ fn dataset(section: &mut Reader<'_>) -> Dataset {
     Dataset {
         source: sources(section, "source").unwrap_or(default.source),
         format: section.choice("format", FORMAT),
-        fields: section.inner("dataset.fields", fields),
+        fields: section.inner("fields", "dataset.fields", fields),
         media_root: section
             .text("media-root")
             .and_then(|text| location(section, "media-root", text)),
@@ -97,14 +102,26 @@ fn fields(section: &mut Reader<'_>) -> Fields {
     fields
 }
 
-fn plan(section: &mut Reader<'_>) -> Plan {
+fn plan(section: &mut Reader<'_>, datasets: &[Component]) -> Plan {
     let default = Plan::default();
-    Plan {
+    let plan = Plan {
         seed: section.whole("seed", 0..=LARGEST).unwrap_or(default.seed),
         shuffle: section.choice("shuffle", SHUFFLE).unwrap_or(default.shuffle),
+        window: section.whole("window", 1..=65_536),
         epochs: section.whole("epochs", 1..=1_000_000_000),
+        temperature: section.decimal("temperature", &(1.0..=1000.0)),
+        stages: mixture::stages(section, datasets),
         lanes: section.whole("lanes", 1..=65_536).unwrap_or(default.lanes),
+    };
+    if plan.window.is_some() && plan.shuffle != Shuffle::Block {
+        let hint = "set plan.shuffle = \"block\", or leave the window out";
+        section.problem("window", "is for blocks, and rows are not shuffled in blocks", Some(hint));
     }
+    if plan.temperature.is_some() && datasets.iter().any(|one| one.share != Share::Rows) {
+        let hint = "leave it out, or take weight and epochs from all datasets";
+        section.problem("temperature", "is for datasets without weight and epochs", Some(hint));
+    }
+    plan
 }
 
 fn fetch(section: &mut Reader<'_>) -> Fetch {

@@ -12,13 +12,16 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::choices::Choices;
+use super::decimal::Decimal;
 use super::{suggest, units};
 use crate::error::Problem;
 
 /// One section while it is read.
 pub(super) struct Reader<'a> {
-    /// Its name; empty at the top of the document.
+    /// What kind of section it is; empty at the top of the document.
     section: &'static str,
+    /// Where it stands.
+    at: String,
     entries: Map<String, Value>,
     problems: &'a mut Vec<Problem>,
 }
@@ -26,7 +29,7 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// The top of the document.
     pub(super) fn new(entries: Map<String, Value>, problems: &'a mut Vec<Problem>) -> Self {
-        Self { section: "", entries, problems }
+        Self { section: "", at: String::new(), entries, problems }
     }
 
     /// Reads a section; an absent one is read as an empty one.
@@ -39,39 +42,82 @@ impl<'a> Reader<'a> {
             None => Map::new(),
             Some(Value::Object(entries)) => entries,
             Some(other) => {
-                self.unexpected(
-                    name,
-                    "a section",
-                    &other,
-                    Some(format!("write [{name}] and its keys below")),
-                );
+                let hint = match other {
+                    Value::Array(_) if name == "dataset" => "write [[datasets]] for a list".into(),
+                    _ => format!("write [{name}] and its keys below"),
+                };
+                self.unexpected(name, "a section", &other, Some(hint));
                 return T::default();
             }
         };
-        let mut reader = Reader { section: name, entries, problems: self.problems };
-        let section = read(&mut reader);
-        reader.finish();
-        section
+        self.within(name, name, entries, read)
     }
 
-    /// Reads a table within the section; `path` is where it stands. An absent one is read as an
-    /// empty one.
-    pub(super) fn inner<T: Default>(
+    /// Reads a list of sections. In paths they have the name that they give under the key `name`, or
+    /// else their number from 0.
+    pub(super) fn list<T>(
         &mut self,
-        path: &'static str,
+        key: &'static str,
+        name: &str,
+        mut read: impl FnMut(&mut Reader<'_>) -> T,
+    ) -> Option<Vec<T>> {
+        let kind = if self.section.is_empty() { key } else { "plan.stages" };
+        let items = match self.take(key)? {
+            Value::Array(items) => items,
+            other => {
+                let hint = "write [[datasets]] once for each dataset".to_owned();
+                self.unexpected(key, "a list", &other, Some(hint).filter(|_| key == kind));
+                return None;
+            }
+        };
+        let mut list = Vec::new();
+        for (number, item) in items.into_iter().enumerate() {
+            let Value::Object(entries) = item else {
+                self.unexpected(key, "a list of tables", &item, None);
+                return None;
+            };
+            let step = match entries.get(name) {
+                Some(Value::String(name)) if !name.is_empty() => name.clone(),
+                _ => number.to_string(),
+            };
+            list.push(self.within(kind, &format!("{key}.{step}"), entries, &mut read));
+        }
+        Some(list)
+    }
+
+    /// Reads a table whose keys are the user's own; an absent one is not read.
+    pub(super) fn own_keys(&mut self, key: &'static str, read: impl FnOnce(&mut Reader<'_>)) {
+        if let Some(entries) = self.table(key) {
+            self.within(self.section, key, entries, read);
+        }
+    }
+
+    fn within<T>(
+        &mut self,
+        section: &'static str,
+        step: &str,
+        entries: Map<String, Value>,
         read: impl FnOnce(&mut Reader<'_>) -> T,
     ) -> T {
-        let key = path.rsplit('.').next().unwrap_or(path);
+        let mut reader =
+            Reader { section, at: path(&self.at, step), entries, problems: self.problems };
+        let value = read(&mut reader);
+        reader.finish();
+        value
+    }
+
+    /// Reads a table within the section; `kind` is what kind of section it is. An absent one is read
+    /// as an empty one.
+    pub(super) fn inner<T: Default>(
+        &mut self,
+        key: &'static str,
+        kind: &'static str,
+        read: impl FnOnce(&mut Reader<'_>) -> T,
+    ) -> T {
         let given = self.has(key);
         match self.table(key) {
             None if given => T::default(),
-            entries => {
-                let entries = entries.unwrap_or_default();
-                let mut reader = Reader { section: path, entries, problems: self.problems };
-                let inner = read(&mut reader);
-                reader.finish();
-                inner
-            }
+            entries => self.within(kind, key, entries.unwrap_or_default(), read),
         }
     }
 
@@ -82,7 +128,7 @@ impl<'a> Reader<'a> {
             let what =
                 if self.section.is_empty() { "unknown section or key" } else { "unknown key" };
             self.problems.push(Problem {
-                path: path(self.section, key),
+                path: path(&self.at, key),
                 reason: what.to_owned(),
                 hint: Some(hint),
             });
@@ -229,6 +275,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A decimal.
+    pub(super) fn decimal(&mut self, key: &str, range: &RangeInclusive<f64>) -> Option<Decimal> {
+        let value = self.take(key)?;
+        let Some(number) = value.as_f64() else {
+            self.unexpected(key, "a number", &value, None);
+            return None;
+        };
+        if !range.contains(&number) {
+            self.out_of_range(key, &value, range.start(), range.end());
+            return None;
+        }
+        Decimal::new(number)
+    }
+
     /// One of a few names.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &Choices<T>) -> Option<T> {
         let value = self.take(key)?;
@@ -247,7 +307,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A table whose keys are the user's own.
-    pub(super) fn table(&mut self, key: &str) -> Option<Map<String, Value>> {
+    pub(super) fn table(&mut self, key: &'static str) -> Option<Map<String, Value>> {
         match self.take(key)? {
             Value::Object(table) => Some(table),
             other => {
@@ -264,8 +324,18 @@ impl<'a> Reader<'a> {
         reason: impl Into<String>,
         hint: Option<impl Into<String>>,
     ) {
-        let path = path(self.section, key);
+        let path = path(&self.at, key);
         self.problems.push(Problem { path, reason: reason.into(), hint: hint.map(Into::into) });
+    }
+
+    /// The keys that are left.
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.entries.keys().cloned().collect()
+    }
+
+    /// Lets go of a key that was answered.
+    pub(super) fn drop(&mut self, key: &str) {
+        self.take(key);
     }
 
     /// Whether a key was given.
@@ -287,8 +357,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn path(section: &str, key: &str) -> String {
-    if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
+fn path(at: &str, key: &str) -> String {
+    if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") }
 }
 
 /// A value as it is shown in an error: in full where it is short.

@@ -3,18 +3,20 @@
 
 use std::time::Duration;
 
-use super::Compat;
+use serde::{Deserialize, Serialize};
+
+use super::{Compat, Component, Decimal, Stage, choices};
 
 /// What the user asks for.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// Folder of the model: `tokenizer.json`, the chat template and `preprocessor_config.json` are
     /// looked for here unless a section names them.
     pub model: Option<String>,
     /// Whose rules to follow where the references disagree.
     pub compat: Compat,
-    /// What exists.
-    pub dataset: Dataset,
+    /// What exists, and how much of it is asked for; at least one.
+    pub datasets: Vec<Component>,
     /// In which order.
     pub plan: Plan,
     /// How bytes are brought in.
@@ -98,8 +100,17 @@ pub struct Plan {
     pub seed: u64,
     /// How rows are shuffled. `full`.
     pub shuffle: Shuffle,
-    /// How often the data is seen; endless by default, as trainers count steps.
+    /// Blocks of neighbouring rows that are mixed with one another, where `shuffle` is `block`; 16
+    /// by default.
+    pub window: Option<u32>,
+    /// How often the data is seen; endless by default, as trainers count steps. Where datasets have
+    /// weights, an epoch is as many samples as they have rows together.
     pub epochs: Option<u64>,
+    /// Evens out the sizes of datasets: their weights are the rows to the power of 1 / temperature.
+    /// In proportion to the rows by default, as at 1.
+    pub temperature: Option<Decimal>,
+    /// Weights that change, in order; none by default.
+    pub stages: Vec<Stage>,
     /// Number of fixed sub-streams; the number of ranks must divide it. 64, so that all usual
     /// numbers of ranks do.
     pub lanes: u32,
@@ -110,8 +121,17 @@ pub struct Plan {
 pub enum Shuffle {
     /// Any row anywhere, newly in each epoch.
     Full,
+    /// Blocks of neighbouring rows in any order, newly in each epoch; mixed within a window of them.
+    Block,
     /// In the order of the source.
     None,
+}
+
+impl Shuffle {
+    /// The name that recipes use.
+    pub fn as_str(self) -> &'static str {
+        choices::name_of(choices::SHUFFLE, &self)
+    }
 }
 
 /// `[fetch]`: the store.
@@ -164,7 +184,8 @@ pub struct Vision {
 }
 
 /// Element type of `pixel_values`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pixels {
     /// Normalised, 32 bits: what transformers' processor gives.
     #[default]
@@ -253,6 +274,23 @@ pub enum OnBadSample {
     Stop,
 }
 
+impl Default for Recipe {
+    fn default() -> Self {
+        Self {
+            model: None,
+            compat: Compat::default(),
+            datasets: vec![Component::default()],
+            plan: Plan::default(),
+            fetch: Fetch::default(),
+            image: Image::default(),
+            vision: Vision::default(),
+            text: Text::default(),
+            pack: Pack::default(),
+            engine: Engine::default(),
+        }
+    }
+}
+
 impl Default for Dataset {
     fn default() -> Self {
         Self {
@@ -270,7 +308,15 @@ impl Default for Dataset {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { seed: 0, shuffle: Shuffle::Full, epochs: None, lanes: 64 }
+        Self {
+            seed: 0,
+            shuffle: Shuffle::Full,
+            window: None,
+            epochs: None,
+            temperature: None,
+            stages: Vec::new(),
+            lanes: 64,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::Recipe;
 
 /// What to write instead of an unknown key; `section` is empty at the top of the document.
 pub(super) fn for_key(section: &str, key: &str) -> String {
-    let mut known = known();
+    let mut known = known(section);
     if section == "dataset.fields" {
         let fields = ["messages", "images", "question", "answer"].map(str::to_owned);
         known.push((section.to_owned(), fields.into()));
@@ -23,7 +23,7 @@ pub(super) fn for_key(section: &str, key: &str) -> String {
     if section.is_empty() {
         let sections = known.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty());
         if let Some(name) = nearest(key, sections) {
-            return format!("did you mean the section [{name}]?");
+            return format!("did you mean the section {}?", title(name));
         }
     }
     if let Some(near) = nearest(key, own.iter().map(String::as_str)) {
@@ -38,11 +38,10 @@ pub(super) fn for_key(section: &str, key: &str) -> String {
     }
     let (own, sections) = (own.join(", "), known.iter().map(|(name, _)| name.as_str()));
     if section.is_empty() {
-        let sections: Vec<_> =
-            sections.filter(|name| !name.is_empty()).map(|name| format!("[{name}]")).collect();
+        let sections: Vec<_> = sections.filter(|name| !name.is_empty()).map(title).collect();
         format!("there are: {own}, {}", sections.join(", "))
     } else {
-        format!("[{section}] has: {own}")
+        format!("{} has: {own}", title(section))
     }
 }
 
@@ -63,8 +62,8 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// All sections and their keys in order, as a written recipe has them; the first is the top of the
-/// document.
-fn known() -> Vec<(String, Vec<String>)> {
+/// document. Lists stand at the end; the keys of `[dataset]` are those of a dataset in the list too.
+fn known(asked: &str) -> Vec<(String, Vec<String>)> {
     let mut known = vec![(String::new(), Vec::new())];
     if let Value::Object(root) = Recipe::default().to_value() {
         for (name, value) in root {
@@ -75,6 +74,14 @@ fn known() -> Vec<(String, Vec<String>)> {
                 _ => known[0].1.push(name),
             }
         }
+    }
+    let mut of_one = ["name", "weight", "epochs"].map(str::to_owned).to_vec();
+    if let Some(at) = known.iter().position(|(name, _)| name == "dataset" && asked == "datasets") {
+        of_one.extend(known.remove(at).1);
+    }
+    known.push(("datasets".to_owned(), of_one));
+    if asked == "plan.stages" {
+        known.push((asked.to_owned(), ["from", "weights"].map(str::to_owned).to_vec()));
     }
     known
 }
@@ -87,6 +94,15 @@ fn place(section: &str) -> String {
     if section.is_empty() {
         "at the top, before the first section".to_owned()
     } else {
-        format!("in [{section}]")
+        format!("in {}", title(section))
+    }
+}
+
+/// A section as it stands in TOML.
+fn title(section: &str) -> String {
+    match section {
+        "datasets" => "[[datasets]]".to_owned(),
+        "plan.stages" => "a stage".to_owned(),
+        _ => format!("[{section}]"),
     }
 }

@@ -10,29 +10,24 @@ use serde_json::{Map, Value, json};
 use super::choices::{FORMAT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, SHUFFLE, TRAIN_ON, name_of};
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
-use super::{Fields, Recipe};
+use super::{Dataset, Fields, Recipe, mixture};
 
 impl Recipe {
     /// The whole recipe, one object per section; keys and their order are always the same.
     pub fn to_value(&self) -> Value {
-        let Self { model, compat, dataset, plan, fetch, image, vision, text, pack, engine } = self;
+        let Self { model, compat, plan, fetch, image, vision, text, pack, engine, .. } = self;
+        let (key, datasets) = mixture::write(self, dataset);
         json!({
             "model": model,
             "compat": name_of(&Compat::ALL, compat),
-            "dataset": {
-                "source": one_or_list(&dataset.source),
-                "format": dataset.format.map(|format| name_of(FORMAT, &format)),
-                "fields": fields(&dataset.fields),
-                "media-root": dataset.media_root,
-                "allow-http": dataset.allow_http,
-                "max-line": write_size(dataset.max_line),
-                "max-copied": write_size(dataset.max_copied),
-                "index-dir": dataset.index_dir,
-            },
+            key: datasets,
             "plan": {
                 "seed": plan.seed,
                 "shuffle": name_of(SHUFFLE, &plan.shuffle),
+                "window": plan.window,
                 "epochs": plan.epochs,
+                "temperature": plan.temperature.map(mixture::number),
+                "stages": mixture::write_stages(self),
                 "lanes": plan.lanes,
             },
             "fetch": {
@@ -86,7 +81,12 @@ impl Recipe {
         if let Value::Object(root) = self.to_value() {
             for (name, value) in &root {
                 match value {
-                    Value::Object(section) => write_section(&mut text, name, section),
+                    Value::Object(keys) => write_section(&mut text, &format!("[{name}]"), keys),
+                    Value::Array(sections) => {
+                        for keys in sections.iter().filter_map(Value::as_object) {
+                            write_section(&mut text, &format!("[[{name}]]"), keys);
+                        }
+                    }
                     _ => write_key(&mut text, name, value),
                 }
             }
@@ -118,8 +118,21 @@ fn fields(fields: &Fields) -> Map<String, Value> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-fn write_section(text: &mut String, name: &str, section: &Map<String, Value>) {
-    writeln!(text, "\n[{name}]").expect("writing to a String does not fail");
+fn dataset(dataset: &Dataset) -> Value {
+    json!({
+        "source": one_or_list(&dataset.source),
+        "format": dataset.format.map(|format| name_of(FORMAT, &format)),
+        "fields": fields(&dataset.fields),
+        "media-root": dataset.media_root,
+        "allow-http": dataset.allow_http,
+        "max-line": write_size(dataset.max_line),
+        "max-copied": write_size(dataset.max_copied),
+        "index-dir": dataset.index_dir,
+    })
+}
+
+fn write_section(text: &mut String, title: &str, section: &Map<String, Value>) {
+    writeln!(text, "\n{title}").expect("writing to a String does not fail");
     for (key, value) in section {
         write_key(text, key, value);
     }

@@ -27,6 +27,8 @@ mod tests;
 mod values;
 
 use crate::error::Flaw;
+use serde::{Deserialize, Serialize};
+
 use crate::recipe::{Compat, Pixels, ResizeKernel, SizeRule};
 use crate::sample::{Dtype, Grid, ImagePlan, RgbImage, Size};
 use config::{Layout, Model};
@@ -63,7 +65,7 @@ pub struct Scratch {
 /// What finishes `u8` pixels on a device: `(u - mean) / std` per channel in f32, then the temporal
 /// copies. That is the very arithmetic of transformers' default processor; the values of its PIL
 /// processor (`transformers-pil-backend`) differ from it in the last bit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
     /// Element type that was written.
     pub pixels: Pixels,
@@ -102,10 +104,11 @@ impl Preprocessor {
         Ok(ImagePlan { resized, grid })
     }
 
-    /// Everything that decides what `write` writes, and nothing else: not the machine's kernels.
+    /// Everything that decides what the model sees, and nothing else: neither the machine's kernels
+    /// nor the element type in which it is written down.
     pub fn identity(&self) -> String {
-        let Self { layout, bounds, size_rule, kernel, pixels, .. } = self;
-        format!("{layout:?} {bounds:?} {size_rule:?} {kernel:?} {pixels:?}")
+        let Self { layout, bounds, size_rule, kernel, .. } = self;
+        format!("{layout:?} {bounds:?} {size_rule:?} {kernel:?}")
     }
 
     /// Side of a merged block, in patches.

@@ -101,7 +101,8 @@ pub(crate) fn recipe(source: &Path, more: Value) -> Recipe {
     Recipe::from_value(value).unwrap()
 }
 
-fn merge(into: &mut Value, more: Value) {
+/// Lays one document over another.
+pub(crate) fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
             for (key, value) in more {

@@ -19,7 +19,8 @@ fn bad_samples_are_replaced_or_neutralised_and_listed() {
         let line = format!("train.jsonl:{}", row + 1);
         let listed = bad.iter().any(|bad| bad.contains(code) && bad.ends_with(&line));
         assert!(listed, "row {row} should be listed with {code} and {line}: {bad:#?}");
-        let rows: Vec<u64> = seen.iter().flat_map(|batch| batch.samples.clone()).collect();
+        let rows: Vec<u64> =
+            seen.iter().flat_map(|batch| &batch.samples).map(|sample| sample.1).collect();
         let neutralised = code == "corrupt";
         assert_eq!(rows[row] == row as u64, neutralised, "row {row} ({code})");
     }

@@ -6,6 +6,8 @@
 mod common;
 
 mod bad_samples;
+mod maker;
+mod mixtures;
 mod resume;
 
 use std::path::Path;
@@ -26,7 +28,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug, PartialEq)]
 struct Seen {
     name: String,
-    samples: Vec<u64>,
+    samples: Vec<(u32, u64)>,
     tensors: Vec<(String, String, Vec<u8>)>,
     bad: Vec<String>,
 }
@@ -37,7 +39,7 @@ fn see(batch: &Batch) -> Seen {
     };
     Seen {
         name: format!("{:?}", batch.name()),
-        samples: batch.samples().iter().map(|id| id.row).collect(),
+        samples: batch.samples().iter().map(|id| (id.dataset, id.row)).collect(),
         tensors: batch.tensors().iter().map(tensor).collect(),
         bad: batch.bad_samples().iter().map(ToString::to_string).collect(),
     }

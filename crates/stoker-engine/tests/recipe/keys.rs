@@ -19,6 +19,9 @@ fn keys_of(recipe: &Recipe) -> Vec<(String, String, Value)> {
     keys
 }
 
+/// The keys that a dataset has in a list, besides those of `[dataset]`.
+const LISTED: [&str; 3] = ["name", "weight", "epochs"];
+
 /// A good document with one more key.
 fn with_key(section: &str, key: &str, value: Value) -> Value {
     let mut root = json!({"dataset": {"source": "a"}});
@@ -79,7 +82,10 @@ fn defaults_are_what_the_documentation_says() {
         ("dataset", "max-copied", json!("64GiB"), "64 GiB:"),
         ("plan", "seed", json!(0), "0."),
         ("plan", "shuffle", json!("full"), "`full`"),
+        ("plan", "window", json!(null), "16 by default"),
         ("plan", "epochs", json!(null), "endless by default"),
+        ("plan", "temperature", json!(null), "as at 1"),
+        ("plan", "stages", json!([]), "none by default"),
         ("plan", "lanes", json!(64), "64,"),
         ("fetch", "concurrency", json!(64), "64:"),
         ("fetch", "attempts", json!(8), "8."),
@@ -134,9 +140,11 @@ fn reference() -> Vec<[String; 4]> {
 
 #[test]
 fn the_reference_lists_every_key_in_order_with_its_default_and_what_is_allowed() {
-    let rows = reference();
+    let (list, rows): (Vec<_>, Vec<_>) =
+        reference().into_iter().partition(|row| row[0].starts_with('['));
     let keys = keys_of(&Recipe::default());
     let places = |section: &str, key: &str| format!("{section}.{key}");
+    assert_eq!(list.len(), LISTED.len());
     assert_eq!(
         rows.iter().map(|row| places(&row[0], &row[1])).collect::<Vec<_>>(),
         keys.iter().map(|(section, key, _)| places(section, key)).collect::<Vec<_>>()
@@ -159,6 +167,18 @@ fn the_reference_lists_every_key_in_order_with_its_default_and_what_is_allowed()
 }
 
 #[test]
+fn the_reference_lists_the_keys_of_a_dataset_in_a_list_with_what_is_allowed() {
+    let rows = reference().into_iter().filter(|row| row[0].starts_with('['));
+    let rows: Vec<_> = rows.map(|[_, key, _, allowed]| (key, allowed)).collect();
+    assert_eq!(rows.iter().map(|row| row.0.as_str()).collect::<Vec<_>>(), LISTED);
+    for (key, allowed) in &rows[1..] {
+        let entry = json!({"name": "a", "source": "a", key: -1});
+        let shown = problems(Recipe::from_value(json!({"datasets": [entry]})));
+        assert_eq!(shown, [format!("datasets.a.{key}: -1 is out of range; allowed: {allowed}")]);
+    }
+}
+
+#[test]
 fn toml_shows_every_key_and_reads_back_to_the_same_recipe() {
     let recipe = Recipe::from_toml(
         "model = \"it's \\\"m\\\" \\n\"\n[dataset]\nsource = 'a'\n[text]\n\
@@ -169,7 +189,8 @@ fn toml_shows_every_key_and_reads_back_to_the_same_recipe() {
     for (section, key, _) in keys_of(&recipe) {
         assert!(text.contains(&format!("{key} ")), "{section}.{key} is missing in\n{text}");
     }
-    let plan = "\n[plan]\nseed = 0\nshuffle = \"full\"\n# epochs is not set\nlanes = 64\n";
+    let plan = "\n[plan]\nseed = 0\nshuffle = \"full\"\n# window is not set\n# epochs is not set\n\
+                # temperature is not set\nstages = []\nlanes = 64\n";
     assert!(text.contains(plan), "{text}");
     assert_eq!(Recipe::from_toml(&text).unwrap(), recipe, "{text}");
 }

@@ -3,5 +3,6 @@
 
 mod keys;
 mod mistakes;
+mod mixtures;
 mod notations;
 mod round_trip;

@@ -100,9 +100,9 @@ fn an_unknown_choice_is_shown_with_all_there_are() {
     expect(&[
         (
             "[plan]\nshuffle = 'ful'",
-            "plan.shuffle: unknown value \"ful\"; did you mean \"full\"? allowed: full, none",
+            "plan.shuffle: unknown value \"ful\"; did you mean \"full\"? allowed: full, block, none",
         ),
-        ("[plan]\nshuffle = true", "plan.shuffle: unknown value true; allowed: full, none"),
+        ("[plan]\nshuffle = true", "plan.shuffle: unknown value true; allowed: full, block, none"),
         (
             "[text]\ntrain-on = 'last_assistant'",
             "text.train-on: unknown value \"last_assistant\"; did you mean \"last-assistant\"? \
@@ -143,7 +143,7 @@ fn an_unknown_name_is_shown_with_what_was_probably_meant() {
         (
             "[frobnicate]\n",
             "frobnicate: unknown section or key; there are: model, compat, [dataset], [plan], \
-             [fetch], [image], [vision], [text], [pack], [engine]",
+             [fetch], [image], [vision], [text], [pack], [engine], [[datasets]]",
         ),
     ]);
 }

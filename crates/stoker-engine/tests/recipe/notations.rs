@@ -57,7 +57,7 @@ fn overrides_are_read_as_toml_and_else_as_text() {
     assert_eq!((recipe.pack.batch_size, recipe.plan.lanes), (8, 4));
     assert!(recipe.fetch.anonymous);
     assert_eq!(recipe.model.as_deref(), Some("models/qwen"));
-    assert_eq!(recipe.dataset.media_root.as_deref(), Some("s3://b/images"));
+    assert_eq!(recipe.datasets[0].dataset.media_root.as_deref(), Some("s3://b/images"));
     assert_eq!(recipe.engine.memory, Some(64 << 20));
     assert_eq!(recipe.fetch.endpoint.as_deref(), Some("http://localhost:9000/?a=b"));
     assert_eq!(recipe.vision.pixels, Pixels::U8);
@@ -78,9 +78,9 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
     fs::write(&file, text).unwrap();
     let recipe = Recipe::from_file(&file).unwrap();
     assert_eq!(recipe.model, Some(place("qwen")));
-    assert_eq!(recipe.dataset.source, [place("train.jsonl")]);
-    assert_eq!(recipe.dataset.media_root.as_deref(), Some("s3://b/images"));
-    assert_eq!(recipe.dataset.index_dir, Some(place("../index")));
+    assert_eq!(recipe.datasets[0].dataset.source, [place("train.jsonl")]);
+    assert_eq!(recipe.datasets[0].dataset.media_root.as_deref(), Some("s3://b/images"));
+    assert_eq!(recipe.datasets[0].dataset.index_dir, Some(place("../index")));
     assert_eq!(recipe.vision.config.as_deref(), Some("/abs/c.json"));
     assert_eq!(recipe.text.tokenizer, Some(place("t.json")));
     assert_eq!(recipe.text.chat_template, Some(place("a/b.jinja")));
@@ -91,7 +91,7 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
     fs::write(odd.join("recipe.toml"), many).unwrap();
     let recipe = Recipe::from_file(&odd.join("recipe.toml")).unwrap();
     let first = place("odd [[]1][{]a,b}/a-{0..3}.tar");
-    assert_eq!(recipe.dataset.source, [first.as_str(), "s3://b/*.tar", "/abs/x.tar"]);
+    assert_eq!(recipe.datasets[0].dataset.source, [first.as_str(), "s3://b/*.tar", "/abs/x.tar"]);
 
     let mut document = Document::from_file(&file).unwrap();
     document.set("model=other");

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    Compat, Dataset, Document, Engine, Fetch, Fields, Format, Image, OnBadSample, OnTooLong, Pack,
-    Pixels, Plan, Recipe, Shuffle, Text, TrainOn, Vision,
+    Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image, OnBadSample,
+    OnTooLong, Pack, Pixels, Plan, Recipe, Shuffle, Text, TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -72,16 +72,18 @@ prop_compose! {
         max_copied in 0_u64..=1 << 50,
         index_dir in of(path()),
         seed in 0..=i64::MAX as u64,
-        shuffle in one_of(&[Shuffle::Full, Shuffle::None]),
+        shuffle in one_of(&[Shuffle::Full, Shuffle::Block, Shuffle::None]),
+        window in of(1_u32..=65_536),
         epochs in of(1_u64..=1_000_000_000),
         lanes in 1_u32..=65_536,
     ) -> Recipe {
         let dataset = Dataset {
-            source, format, fields, media_root, allow_http, max_line, max_copied,
-            index_dir,
+            source, format, fields, media_root, allow_http, max_line, max_copied, index_dir,
         };
-        let plan = Plan { seed, shuffle, epochs, lanes };
-        Recipe { model, compat, dataset, plan, ..Recipe::default() }
+        let window = window.filter(|_| shuffle == Shuffle::Block);
+        let plan = Plan { seed, shuffle, window, epochs, lanes, ..Plan::default() };
+        let datasets = vec![Component { dataset, ..Component::default() }];
+        Recipe { model, compat, datasets, plan, ..Recipe::default() }
     }
 }
 

@@ -100,7 +100,7 @@ fn rows_of_all_shards_follow_one_another_and_know_their_file_and_line() {
     ]);
     let data = open(&sources(&folder, &["s3://bucket/*"]), &store).unwrap();
     assert_eq!(data.rows(), 5);
-    assert_eq!(data.shards(), [0, 2, 2, 4, 4, 5]);
+    assert_eq!((data.shards(), data.shard_count()), (vec![0, 2, 4], 5), "two are empty");
     let expected =
         ["0.jsonl:3 1", "0.jsonl:4 2", "2.jsonl.gz:1 3", "2.jsonl.gz:3 4", "4.jsonl:1 5"];
     assert_eq!(rows_of(&data, &store), expected.map(|row| format!("s3://bucket/{row}")));

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::super::writer::unwritable;
 use super::super::sidecar::places;
+use super::super::writer::unwritable;
 use super::{Memory, config, files, gzip, naive_rows, open, rows};
 use crate::recipe;
 use crate::sample::Location;

@@ -28,7 +28,7 @@ fn permits_stay_under_the_limit_and_come_back() {
 #[test]
 fn an_early_batch_goes_before_later_ones() {
     let budget = budget(100);
-    budget.advance(1);
+    budget.set_head(1);
     let held = take(&budget, 1, 90).unwrap().unwrap();
     let mut late = Box::pin(budget.take(3, 20));
     assert!(late.as_mut().now_or_never().is_none());
@@ -45,7 +45,7 @@ fn the_head_is_never_starved() {
     let _late = take(&budget, 5, 100).unwrap().unwrap();
     assert!(take(&budget, 1, 1).is_none(), "batch 0 is the head");
     take(&budget, 0, 100).expect("the head gets its permit at once").unwrap();
-    budget.advance(1);
+    budget.set_head(1);
     take(&budget, 1, 1).expect("now batch 1 is the head").unwrap();
 }
 

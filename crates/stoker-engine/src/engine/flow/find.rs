@@ -45,14 +45,14 @@ impl Sizes {
 }
 
 impl Line {
-    pub(super) async fn find(self: &Arc<Self>, step: u64, position: Position) -> Result<Found> {
+    pub(super) async fn find(self: &Arc<Self>, sequence: u64, position: Position) -> Result<Found> {
         let mut bad = Vec::new();
         for attempt in 0.. {
             let id = self.rooms.candidate(position, attempt, &bad)?;
-            match self.try_sample(step, id).await? {
+            match self.try_sample(sequence, id).await? {
                 Ok((measured, permits)) => return Ok(Found { measured, bad, permits }),
                 Err(flaw) => {
-                    bad.push(self.rooms.bad(id, flaw, &self.rooms.dataset.origin(id.row))?);
+                    bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
             }
         }
@@ -61,18 +61,18 @@ impl Line {
 
     async fn try_sample(
         self: &Arc<Self>,
-        step: u64,
+        sequence: u64,
         id: SampleId,
     ) -> Result<Result<(Measured, Vec<Permit>), Flaw>> {
-        let extent = match self.rooms.dataset.locate(id.row) {
+        let extent = match self.rooms.catalog.locate(id) {
             Ok(extent) => extent,
             Err(flaw) => return Ok(Err(flaw)),
         };
-        let (sample, line) = match self.read_line(step, id, &extent).await? {
+        let (sample, line) = match self.read_line(sequence, id, &extent).await? {
             Ok(read) => read,
             Err(flaw) => return Ok(Err(flaw)),
         };
-        let images = sample.images.iter().map(|image| self.bring(step, image));
+        let images = sample.images.iter().map(|image| self.bring(sequence, image));
         let images = images.collect::<FuturesOrdered<_>>().try_collect::<Vec<_>>().await;
         let images = match images {
             Ok(images) => images,
@@ -82,44 +82,44 @@ impl Line {
         let permits = permits.into_iter().flatten().chain(line).collect();
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
-        let measured = self.workers.run(Work::Measure, step, measure).await?;
+        let measured = self.workers.run(Work::Measure, sequence, measure).await?;
         Ok(measured.map(|measured| (measured, permits)))
     }
 
     /// Reads and parses a line. Its permit is kept only where its bytes are: with inline images.
     async fn read_line(
         self: &Arc<Self>,
-        step: u64,
+        sequence: u64,
         id: SampleId,
         extent: &Extent,
     ) -> Result<Result<(Sample, Option<Permit>), Flaw>> {
-        let origin = self.rooms.dataset.origin(id.row);
+        let origin = self.rooms.catalog.origin(id);
         let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
-        let mut permit = self.budget.take(step, size).await?;
+        let mut permit = self.budget.take(sequence, size).await?;
         permit.need(size, || format!("the line at {origin}"))?;
         let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
         let rooms = Arc::clone(&self.rooms);
         let raw = RawSample { id, bytes, origin: origin.clone() };
-        let parsed = self.workers.run(Work::Measure, step, move |_| rooms.parse(&raw)).await?;
+        let parsed = self.workers.run(Work::Measure, sequence, move |_| rooms.parse(&raw)).await?;
         Ok(parsed.map(|sample| {
             let inline = sample.images.iter().any(|image| matches!(image, ImageRef::Inline(_)));
             (sample, inline.then_some(permit))
         }))
     }
 
-    async fn bring(&self, step: u64, image: &ImageRef) -> Result<(Bytes, Option<Permit>)> {
+    async fn bring(&self, sequence: u64, image: &ImageRef) -> Result<(Bytes, Option<Permit>)> {
         match image {
             ImageRef::Inline(bytes) => Ok((bytes.clone(), None)),
             ImageRef::Stored(extent) => {
-                let (bytes, permit) = self.bring_stored(step, extent).await?;
+                let (bytes, permit) = self.bring_stored(sequence, extent).await?;
                 Ok((bytes, Some(permit)))
             }
         }
     }
 
-    async fn bring_stored(&self, step: u64, extent: &Extent) -> Result<Brought> {
+    async fn bring_stored(&self, sequence: u64, extent: &Extent) -> Result<Brought> {
         let name = || format!("the image {}", extent.object);
-        let permit = self.budget.take(step, self.sizes.expected()).await?;
+        let permit = self.budget.take(sequence, self.sizes.expected()).await?;
         let permit = Mutex::new(permit);
         let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
         let admit = async |size: u64| -> Result<()> {
@@ -130,7 +130,7 @@ impl Line {
             }
             let missing = size.saturating_sub(held().bytes());
             if missing > 0 {
-                let more = self.budget.take(step, missing).await?;
+                let more = self.budget.take(sequence, missing).await?;
                 held().absorb(more);
             }
             Ok(())

@@ -51,6 +51,7 @@ fn a_batch_over_half_of_the_memory_is_refused_by_name() {
 fn a_later_batch_leaves_room_for_the_earlier_ones() {
     runtime().block_on(async {
         let pool = pool(40 * MIB);
+        let _first = pool.expect(0);
         let late = now(pool.take(1, 16 * MIB, || true)).expect("two of this size fit").unwrap();
         assert!(now(pool.take(2, 16 * MIB, || true)).is_none(), "room is kept for batch 0");
         let early = now(pool.take(0, 16 * MIB, || true)).expect("batch 0 has its room").unwrap();
@@ -62,6 +63,7 @@ fn a_later_batch_leaves_room_for_the_earlier_ones() {
 fn the_earliest_batch_is_never_locked_up_by_later_ones() {
     runtime().block_on(async {
         let pool = pool(40 * MIB);
+        let _first = pool.expect(0);
         let _late = now(pool.take(1, 16 * MIB, || true)).unwrap().unwrap();
         let _later = now(pool.take(2, 2 * MIB, || true)).unwrap().unwrap();
         now(pool.take(0, 20 * MIB, || true)).expect("over the limit, rather than never").unwrap();
@@ -123,7 +125,35 @@ fn one_who_stops_waiting_gives_everything_back() {
         assert!(now(pool.take(2, 20 * MIB, || true)).is_none());
         drop((held, held_too));
         let state = pool.lock();
-        assert_eq!((state.leased, state.waiting.len()), (0, 0));
+        assert_eq!((state.leased(), state.waiting.len(), state.expected.len()), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_batch_that_is_given_up_keeps_no_room() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let first = pool.expect(0);
+        let _one = now(pool.take(1, 16 * MIB, || true)).expect("two of this size fit").unwrap();
+        let mut later = Box::pin(pool.take(2, 16 * MIB, || true));
+        assert!(now(later.as_mut()).is_none(), "room is kept for batch 0");
+        drop(first);
+        now(later.as_mut()).expect("nobody else needs the room").unwrap();
+    });
+}
+
+#[test]
+fn an_earlier_batch_may_come_later() {
+    runtime().block_on(async {
+        let pool = pool(40 * MIB);
+        let held = now(pool.take(7, 20 * MIB, || true)).unwrap().unwrap();
+        let _held_too = now(pool.take(9, 16 * MIB, || true)).unwrap().unwrap();
+        let _first = pool.expect(3);
+        let mut later = Box::pin(pool.take(8, 16 * MIB, || true));
+        assert!(now(later.as_mut()).is_none());
+        drop(held);
+        assert!(now(later.as_mut()).is_none(), "the room is kept for batch 3");
+        now(pool.take(3, 16 * MIB, || true)).expect("which has it").unwrap();
     });
 }
 

@@ -1,0 +1,1 @@
+"""What is measured against rivals, in the same run."""

@@ -1,0 +1,69 @@
+"""Processes of a rung: what they cost, and that none is left."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def die_with_parent(*_: object) -> None:
+    """Ends this process when its parent dies, in whatever way."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked
+        os._exit(1)
+
+
+def adopt_orphans(adopt: bool = True) -> None:
+    """Becomes the parent of descendants whose own has died, so that `family` still has them."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt))
+
+
+def family(root: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        if fields := stat(int(process.name)):
+            children.setdefault(int(fields[1]), []).append(int(process.name))
+    found = [root]
+    for parent in found:
+        found += children.get(parent, [])
+    return found
+
+
+def cpu_seconds(processes: list[int]) -> float:
+    """What they have used so far, with their children that have ended."""
+    return sum(sum(map(int, fields[11:15])) for fields in map(stat, processes) if fields) / TICKS
+
+
+def stat(process: int) -> list[str] | None:
+    """The fields of `/proc/PID/stat` from the third on, the state; None when it is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def running(process: int) -> bool:
+    """Whether it is there and not merely unburied."""
+    fields = stat(process)
+    return fields is not None and fields[0] not in {"Z", "X"}
+
+
+def end(processes: list[int], patience: float) -> list[int]:
+    """Waits for processes to end, then kills those that did not; they are given back."""
+    deadline = time.monotonic() + patience
+    while (left := list(filter(running, processes))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in left:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return left

@@ -1,0 +1,206 @@
+//! What exists: the datasets of a recipe, opened.
+//!
+//! Opening one costs a request to its store, and a pass over it where it was never indexed, so
+//! several are opened at a time. A dataset is known by its number in the recipe, which is part of a
+//! sample's address; in errors and in the plan's identity it is known by its name.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use crate::dataset::Dataset;
+use crate::error::{Error, Flaw, Result};
+use crate::fetch::Fetcher;
+use crate::plan::{Identity, Source};
+use crate::recipe::{Component, Recipe};
+use crate::sample::{Extent, RawSample, Sample, SampleId};
+
+use super::rooms::hash;
+
+/// Datasets that are opened at a time: at 30 ms a request, 500 in a second.
+const AT_A_TIME: usize = 16;
+
+/// Most datasets that stand in the identity one by one, so that a cursor stays below 4 KB.
+const NAMED: usize = 24;
+
+/// The opened datasets, in the order of the recipe.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    datasets: Vec<Dataset>,
+}
+
+/// What a thread that opens has to tell.
+enum Told {
+    Progress { number: usize, done: u64, all: u64 },
+    Opened { number: usize, dataset: Result<Box<Dataset>> },
+}
+
+impl Catalog {
+    /// Opens all datasets; `progress` is told bytes read and bytes in all while indexes are built.
+    pub(crate) fn open(
+        recipe: &Recipe,
+        fetcher: &Fetcher,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let components = &recipe.datasets;
+        if let [only] = components.as_slice() {
+            let dataset = open_one(only, fetcher, progress)?;
+            return Ok(Self { datasets: vec![dataset] });
+        }
+        let (next, (sender, told)) = (AtomicUsize::new(0), sync_channel(AT_A_TIME));
+        thread::scope(|scope| {
+            for number in 0..AT_A_TIME.min(components.len()) {
+                let (next, sender) = (&next, sender.clone());
+                let thread = thread::Builder::new().name(format!("stoker-open-{number}"));
+                let started = thread.spawn_scoped(scope, move || {
+                    open_some(components, fetcher, next, &sender);
+                });
+                started.map_err(|error| {
+                    next.store(components.len(), Ordering::Relaxed);
+                    Error::Bug(format!("a thread that opens datasets can't be started ({error})"))
+                })?;
+            }
+            drop(sender);
+            let datasets = gather(components.len(), &told, progress)?;
+            Ok(Self { datasets })
+        })
+    }
+
+    /// The datasets, in the order of the recipe.
+    pub(crate) fn datasets(&self) -> &[Dataset] {
+        &self.datasets
+    }
+
+    /// Where a sample lies; a flaw for one that is known to be unusable.
+    pub(crate) fn locate(&self, id: SampleId) -> Result<Extent, Flaw> {
+        self.of(id).locate(id.row)
+    }
+
+    /// `file:line` of a sample, for people.
+    pub(crate) fn origin(&self, id: SampleId) -> String {
+        self.of(id).origin(id.row)
+    }
+
+    /// What a line means.
+    pub(crate) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
+        self.of(raw.id).parse(raw)
+    }
+
+    fn of(&self, id: SampleId) -> &Dataset {
+        &self.datasets[id.dataset as usize]
+    }
+
+    /// What the plan has to know.
+    pub(crate) fn sources(&self, recipe: &Recipe) -> Vec<Source> {
+        let both = self.datasets.iter().zip(&recipe.datasets);
+        both.map(|(dataset, component)| Source {
+            rows: dataset.rows(),
+            shards: dataset.shards(),
+            share: component.share,
+        })
+        .collect()
+    }
+
+    /// Adds the identity of all data: what is in it, and what is made of it.
+    pub(crate) fn identify(&self, recipe: &Recipe, identity: &mut Identity) {
+        let both = self.datasets.iter().zip(&recipe.datasets);
+        let fingerprint = |dataset: &Dataset| format!("{:016x}", dataset.fingerprint());
+        if let [only] = self.datasets.as_slice() {
+            let config = &recipe.datasets[0].dataset;
+            identity.add("dataset", fingerprint(only));
+            identity.add("dataset.rows", only.rows());
+            identity.add("dataset.media-root", config.media_root.as_deref().unwrap_or_default());
+            identity.add("dataset.allow-http", config.allow_http);
+            identity.add("dataset.max-line", config.max_line);
+            identity.add("dataset.fields", hash(&format!("{:?}", config.fields)));
+            return;
+        }
+        let value = |(number, (dataset, component)): (usize, (&Dataset, &Component))| {
+            let config = &component.dataset;
+            let place = (&config.media_root, config.allow_http);
+            let options = format!("{:?}", (place, config.max_line, &config.fields));
+            let (rows, options) = (dataset.rows(), hash(&options));
+            // The number is part of a sample's address.
+            format!("number {number}, {} of {rows} rows, keys {options}", fingerprint(dataset))
+        };
+        let values = both.enumerate().map(value);
+        if self.datasets.len() <= NAMED {
+            for (component, value) in recipe.datasets.iter().zip(values) {
+                identity.add(&format!("datasets.{}", component.name), value);
+            }
+        } else {
+            let all = values.collect::<Vec<_>>().join("\n");
+            identity.add("datasets", format!("{}, together {}", self.datasets.len(), hash(&all)));
+        }
+    }
+}
+
+/// Opens one dataset after the other, as long as there are any.
+fn open_some(
+    components: &[Component],
+    fetcher: &Fetcher,
+    next: &AtomicUsize,
+    sender: &SyncSender<Told>,
+) {
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let Some(component) = components.get(number) else { return };
+        let mut progress = |done, all| {
+            sender.send(Told::Progress { number, done, all }).unwrap_or_default();
+        };
+        let dataset = open_one(component, fetcher, &mut progress).map(Box::new);
+        let failed = dataset.as_ref().is_err_and(|error| !matches!(error, Error::Recipe(_)));
+        if failed {
+            // What the recipe got wrong is told at once; all else ends with the first.
+            next.store(components.len(), Ordering::Relaxed);
+        }
+        sender.send(Told::Opened { number, dataset }).unwrap_or_default();
+    }
+}
+
+/// Takes in what the threads tell until all have ended.
+fn gather(
+    count: usize,
+    told: &Receiver<Told>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<Dataset>> {
+    let mut sizes = vec![(0, 0); count];
+    let mut opened: Vec<Option<Result<Box<Dataset>>>> = (0..count).map(|_| None).collect();
+    for news in told {
+        match news {
+            Told::Progress { number, done, all } => {
+                sizes[number] = (done, all);
+                let sum = |(a, b): (u64, u64), (c, d): &(u64, u64)| (a + c, b + d);
+                let (done, all) = sizes.iter().fold((0, 0), sum);
+                progress(done, all);
+            }
+            Told::Opened { number, dataset } => opened[number] = Some(dataset),
+        }
+    }
+    let (mut datasets, mut problems) = (Vec::new(), Vec::new());
+    for dataset in opened.into_iter().flatten() {
+        match dataset {
+            Ok(dataset) => datasets.push(*dataset),
+            Err(Error::Recipe(more)) => problems.extend(more),
+            Err(error) => return Err(error),
+        }
+    }
+    if problems.is_empty() { Ok(datasets) } else { Err(Error::Recipe(problems)) }
+}
+
+fn open_one(
+    component: &Component,
+    fetcher: &Fetcher,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Dataset> {
+    let opened = Dataset::open(&component.dataset, fetcher, progress);
+    opened.map_err(|error| {
+        let Error::Recipe(mut problems) = error else { return error };
+        for problem in &mut problems {
+            if let Some(key) = problem.path.strip_prefix("dataset.") {
+                problem.path = format!("{}.{key}", component.path());
+            }
+        }
+        Error::Recipe(problems)
+    })
+}

@@ -1,0 +1,182 @@
+//! The consumer's half of a loader: which batch comes next, and what has been had. It makes none
+//! itself; a [`super::Loader`] makes them in this process, other front doors have them made
+//! elsewhere. State, length, report and the judgement on bad samples are the same in all of them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::tally::Tally;
+use crate::dataset::Dataset;
+use crate::engine::{Batch, Rooms};
+use crate::error::{Error, Result};
+use crate::metrics::{Report, Wait};
+use crate::plan::Cursor;
+use crate::recipe::Recipe;
+use crate::sample::Rank;
+use crate::vision::Finish;
+
+/// What one rank is to have, and has had.
+pub struct Front {
+    rooms: Arc<Rooms>,
+    rank: Rank,
+    seat: Mutex<Seat>,
+}
+
+/// What the consumer has had.
+#[derive(Debug, Default)]
+struct Seat {
+    /// Where in the global sequence this iteration began.
+    start: u64,
+    /// Batches taken since.
+    steps: u64,
+    tally: Tally,
+    last_hand_over: Option<Instant>,
+    failed: Option<Error>,
+}
+
+impl Front {
+    /// Opens everything a recipe names; builds the index if there is none.
+    pub fn open(recipe: Recipe, rank: Rank) -> Result<Self> {
+        Self::open_with_progress(recipe, rank, &mut |_, _| {})
+    }
+
+    /// The same; `progress` is told bytes read and bytes in all while an index is built.
+    pub fn open_with_progress(
+        recipe: Recipe,
+        rank: Rank,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let rooms = Arc::new(Rooms::open(recipe, progress)?);
+        rooms.plan.check_rank(rank)?;
+        Ok(Self { rooms, rank, seat: Mutex::default() })
+    }
+
+    /// The place in the global sequence of the batch that comes `steps` after the next one; `None`
+    /// after the end.
+    pub fn sequence_at(&self, steps: u64) -> Option<u64> {
+        let seat = self.seat();
+        let step = seat.steps + steps;
+        let last = self.rooms.plan.batches_per_rank(seat.start, self.rank);
+        let (of, index) = (u64::from(self.rank.of), u64::from(self.rank.index));
+        last.is_none_or(|last| step < last).then(|| seat.start + step * of + index)
+    }
+
+    /// Takes note that the next batch goes to the trainer, which was blocked for it so long, and
+    /// gives it its cursor. A batch that shows that the data are bad is refused, and was not
+    /// delivered: the state remains that of the batch before.
+    pub fn hand_over(&self, mut batch: Box<Batch>, blocked: Duration) -> Result<Box<Batch>> {
+        self.check()?;
+        let next = self.sequence_at(0);
+        if next != Some(batch.sequence()) {
+            let found = batch.sequence();
+            return Err(Error::Bug(format!("batch {found} came where {next:?} comes next")));
+        }
+        let mut seat = self.seat();
+        let recipe = &self.rooms.recipe;
+        let limit = recipe.engine.bad_sample_limit;
+        match seat.tally.with(&batch, limit, &recipe.sources()) {
+            Ok(tally) => seat.tally = tally,
+            Err(error) => {
+                seat.failed = Some(error.clone());
+                return Err(error);
+            }
+        }
+        seat.steps += 1;
+        self.count(&batch);
+        batch.about.cursor = Some(self.cursor(&seat));
+        let now = Instant::now();
+        let since = seat.last_hand_over.replace(now);
+        let wall = since.map_or(blocked, |since| now - since);
+        self.rooms.metrics.waited(Wait { blocked, wall });
+        Ok(batch)
+    }
+
+    fn count(&self, batch: &Batch) {
+        let metrics = &self.rooms.metrics;
+        metrics.samples.add(batch.samples().len() as u64);
+        metrics.images.add(batch.images());
+        metrics.tokens.add(batch.tokens());
+        let bad = batch.bad_samples();
+        let neutralised = bad.iter().filter(|bad| batch.samples().contains(&bad.id)).count();
+        metrics.neutralised.add(neutralised as u64);
+        metrics.replaced.add((bad.len() - neutralised) as u64);
+        for bad in bad {
+            metrics.bad_sample(bad.to_string());
+        }
+    }
+
+    /// After an error it stays failed, and says the same again; closing is no failure.
+    pub(super) fn fail(&self, error: Error) -> Error {
+        if error != Error::Stopped {
+            self.seat().failed = Some(error.clone());
+        }
+        error
+    }
+
+    /// The error that it failed with.
+    pub(super) fn check(&self) -> Result<()> {
+        self.seat().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Where to go on after the last batch that was handed over.
+    pub fn state(&self) -> Cursor {
+        self.cursor(&self.seat())
+    }
+
+    fn cursor(&self, seat: &Seat) -> Cursor {
+        let batches = seat.start + seat.steps * u64::from(self.rank.of);
+        self.rooms.plan.cursor(batches, seat.tally.samples, seat.tally.bad_samples)
+    }
+
+    /// Goes on where a cursor says; it may come from any number of ranks.
+    pub fn load_state(&self, cursor: &Cursor) -> Result<()> {
+        self.rooms.plan.check_cursor(cursor)?;
+        let tally = Tally::resumed(cursor);
+        *self.seat() = Seat { start: cursor.batches(), tally, ..Seat::default() };
+        Ok(())
+    }
+
+    /// Goes back to the beginning.
+    pub fn rewind(&self) {
+        *self.seat() = Seat::default();
+    }
+
+    /// Batches of this rank in the whole run; `None` if it is endless.
+    pub fn len(&self) -> Option<u64> {
+        self.rooms.plan.batches_per_rank(0, self.rank)
+    }
+
+    /// Whether the run has no batches.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// What has been handed over so far, and what this process has done for it.
+    pub fn report(&self) -> Report {
+        self.rooms.metrics.report()
+    }
+
+    /// What finishes `u8` pixels on a device.
+    pub fn finish(&self) -> Finish {
+        self.rooms.vision.finish()
+    }
+
+    /// The files that hold the index of the data, for those who would else have to build it.
+    pub fn index_files(&self) -> Vec<PathBuf> {
+        self.rooms.catalog.datasets().iter().flat_map(Dataset::index_files).collect()
+    }
+
+    /// Ends the requests.
+    pub fn close(&self) {
+        self.rooms.fetcher.close();
+    }
+
+    pub(super) fn rooms(&self) -> Arc<Rooms> {
+        Arc::clone(&self.rooms)
+    }
+
+    fn seat(&self) -> MutexGuard<'_, Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,71 @@
+//! The maker's half of a loader: any batch of the global sequence, on demand. Data workers run one,
+//! for consumers on this machine or another; since a batch is a function of the recipe and its
+//! number, any worker can make any batch, and again if need be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{Batch, Flow, Rooms};
+use crate::error::Result;
+use crate::metrics::Report;
+use crate::recipe::Recipe;
+use crate::vision::Finish;
+
+/// Makes batches by their place in the global sequence.
+pub struct Maker {
+    rooms: Arc<Rooms>,
+    flow: Flow,
+}
+
+impl Maker {
+    /// Opens everything a recipe names; builds the index if there is none.
+    pub fn open(recipe: Recipe) -> Result<Self> {
+        let rooms = Arc::new(Rooms::open(recipe, &mut |_, _| {})?);
+        let flow = Flow::start(Arc::clone(&rooms))?;
+        Ok(Self { rooms, flow })
+    }
+
+    /// Makes a batch; `None` if it is not finished within `patience`, after which it goes on being
+    /// made: ask again. Many threads may ask at once; the lowest number has precedence.
+    pub fn make(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
+        let batch = self.flow.take(sequence, patience)?;
+        if let Some(batch) = &batch {
+            self.rooms.metrics.samples.add(batch.samples().len() as u64);
+            self.rooms.metrics.images.add(batch.images());
+            self.rooms.metrics.tokens.add(batch.tokens());
+        }
+        Ok(batch)
+    }
+
+    /// Brings in the samples of the batches that will be asked for, and gives up all others that
+    /// nobody waits for.
+    pub fn look_ahead(&self, sequences: &BTreeSet<u64>) {
+        self.flow.keep_only(sequences);
+        for &sequence in sequences {
+            self.flow.begin(sequence);
+        }
+    }
+
+    /// What it has done so far; its consumers' waits are theirs to know.
+    pub fn report(&self) -> Report {
+        self.rooms.metrics.report()
+    }
+
+    /// What finishes `u8` pixels on a device.
+    pub fn finish(&self) -> Finish {
+        self.rooms.vision.finish()
+    }
+
+    /// Ends all threads and requests, also while others wait in [`Maker::make`].
+    pub fn close(&self) {
+        self.flow.stop();
+        self.rooms.fetcher.close();
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

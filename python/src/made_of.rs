@@ -1,0 +1,157 @@
+//! What the front doors have in common: the recipe as Python gives it, the rank, and waiting for
+//! work that takes long.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Map, Value};
+use stoker_engine::error::Error;
+use stoker_engine::metrics::Report;
+use stoker_engine::recipe::{Document, Recipe};
+use stoker_engine::sample::Rank;
+
+use crate::error::raise;
+use crate::json;
+
+/// How long the engine is waited for before signals are looked at.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Why an endless run has no length.
+pub(crate) const ENDLESS: &str = "an endless loader has no len(): set plan.epochs";
+
+/// The engine's report as a `stoker.Report`.
+pub(crate) fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyAny>> {
+    let read = py.import("stoker.report")?.getattr("read")?;
+    read.call1((report.to_string(), json::to_python(py, report)?))
+}
+
+/// What a report with these numbers says.
+pub(crate) fn words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
+    json::from_python::<Report>(numbers).map(|report| report.to_string())
+}
+
+/// A recipe with its overrides as one document: no path in it is relative.
+pub(crate) fn portable<'py>(
+    recipe: &Bound<'py, PyAny>,
+    overrides: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = recipe.py();
+    let document = MadeOf::read(recipe, overrides)?.document().and_then(Document::portable);
+    json::to_python(py, &document.map_err(|error| raise(py, &error))?)
+}
+
+/// The rank as given, or as the process knows it.
+pub(crate) fn rank(py: Python<'_>, rank: Option<i64>, world_size: Option<i64>) -> PyResult<Rank> {
+    let resolve = py.import("stoker._rank")?.getattr("resolve")?;
+    let (index, of) = resolve.call1((rank, world_size))?.extract()?;
+    Ok(Rank { index, of })
+}
+
+/// The recipe as it was given: all that a loader is pickled by, beside its rank.
+#[derive(Clone)]
+pub(crate) struct MadeOf {
+    recipe: Source,
+    overrides: Map<String, Value>,
+}
+
+#[derive(Clone)]
+enum Source {
+    File(PathBuf),
+    Document(Value),
+}
+
+impl fmt::Display for MadeOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.recipe {
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Document(_) => write!(f, "{{…}}"),
+        }
+    }
+}
+
+impl Source {
+    fn read(recipe: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if recipe.is_instance_of::<PyDict>() {
+            return json::from_python(recipe).map(Self::Document);
+        }
+        let path: PathBuf = recipe.extract().map_err(|_| {
+            let found = recipe.get_type();
+            PyTypeError::new_err(format!(
+                "a recipe is a path (str or os.PathLike[str]) or a dict, not {found}"
+            ))
+        })?;
+        Ok(Self::File(std::path::absolute(path)?))
+    }
+}
+
+impl MadeOf {
+    pub(crate) fn read(
+        recipe: &Bound<'_, PyAny>,
+        overrides: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let overrides = match overrides {
+            Some(overrides) => json::from_python(overrides)?,
+            None => Map::new(),
+        };
+        Ok(Self { recipe: Source::read(recipe)?, overrides })
+    }
+
+    /// The argument `recipe` that makes the same.
+    pub(crate) fn recipe_argument<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.recipe {
+            Source::File(path) => Ok(path.as_os_str().into_pyobject(py)?.into_any()),
+            Source::Document(document) => json::to_python(py, document),
+        }
+    }
+
+    /// The argument `overrides` that makes the same.
+    pub(crate) fn overrides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.overrides)
+    }
+
+    pub(crate) fn recipe(&self) -> Result<Recipe, Error> {
+        self.document()?.recipe()
+    }
+
+    /// The recipe with its overrides.
+    pub(crate) fn document(&self) -> Result<Document, Error> {
+        let mut document = match &self.recipe {
+            Source::File(path) => Document::from_file(path)?,
+            Source::Document(document) => Document::from_value(document.clone())?,
+        };
+        for (path, value) in &self.overrides {
+            document.set_value(path, value.clone());
+        }
+        Ok(document)
+    }
+}
+
+/// Does work that can't be interrupted on a thread of its own, and hears signals meanwhile. After
+/// Ctrl-C the work is left to end by itself; what it makes is dropped.
+pub(crate) fn patiently<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> PyResult<T> {
+    let (done, mut outcome) = sync_channel(1);
+    thread::Builder::new().name("stoker-open".to_owned()).spawn(move || done.send(work()).ok())?;
+    loop {
+        let received = py.detach(|| {
+            let received = outcome.recv_timeout(PATIENCE);
+            (received, outcome)
+        });
+        outcome = received.1;
+        match received.0 {
+            Ok(result) => return result.map_err(|error| raise(py, &error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(raise(py, &Error::Bug("opening the loader panicked".to_owned())));
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The two halves of a loader, for batches that are made elsewhere: `stoker.ray` puts Ray between
+//! them. Waiting is as in `loader`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use stoker_engine::loader as engine;
+use stoker_engine::plan::Cursor;
+use stoker_engine::sample::Rank;
+use stoker_engine::vision::Finish;
+
+use crate::batch::Batch;
+use crate::error::raise;
+use crate::home::Home;
+use crate::json;
+use crate::made_of::{self, MadeOf, PATIENCE, patiently};
+
+/// Makes any batch of a recipe's global sequence, on demand: what a data worker runs.
+#[pyclass(frozen, module = "stoker._native")]
+pub(crate) struct Maker {
+    engine: Home<engine::Maker>,
+    finish: Finish,
+}
+
+#[pymethods]
+impl Maker {
+    #[new]
+    #[pyo3(signature = (recipe, *, overrides=None))]
+    fn new(recipe: &Bound<'_, PyAny>, overrides: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let made_of = MadeOf::read(recipe, overrides)?;
+        let engine = patiently(recipe.py(), move || engine::Maker::open(made_of.recipe()?))?;
+        Ok(Self { finish: engine.finish(), engine: Home::new(engine) })
+    }
+
+    #[pyo3(signature = (sequence, ahead=Vec::new()))]
+    fn make(&self, py: Python<'_>, sequence: u64, ahead: Vec<u64>) -> PyResult<Batch> {
+        let engine = self.engine.get()?;
+        let mut ahead: BTreeSet<u64> = ahead.into_iter().collect();
+        ahead.insert(sequence);
+        py.detach(|| engine.look_ahead(&ahead));
+        loop {
+            match py.detach(|| engine.make(sequence, PATIENCE)) {
+                Ok(Some(batch)) => return Ok(Batch::new(*batch, self.finish)),
+                Ok(None) => py.check_signals()?,
+                Err(error) => return Err(raise(py, &error)),
+            }
+        }
+    }
+
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        made_of::report(py, &self.engine.get()?.report())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine.get()?;
+        py.detach(|| engine.close());
+        Ok(())
+    }
+}
+
+/// What one rank is to have, and has had, of batches that are made elsewhere.
+#[pyclass(frozen, module = "stoker._native")]
+pub(crate) struct Front {
+    engine: Home<engine::Front>,
+    rank: Rank,
+    finish: Finish,
+}
+
+#[pymethods]
+impl Front {
+    #[new]
+    #[pyo3(signature = (recipe, *, rank=None, world_size=None, overrides=None))]
+    fn new(
+        recipe: &Bound<'_, PyAny>,
+        rank: Option<i64>,
+        world_size: Option<i64>,
+        overrides: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let rank = made_of::rank(recipe.py(), rank, world_size)?;
+        let made_of = MadeOf::read(recipe, overrides)?;
+        let open = move || engine::Front::open(made_of.recipe()?, rank);
+        let engine = patiently(recipe.py(), open)?;
+        Ok(Self { finish: engine.finish(), engine: Home::new(engine), rank })
+    }
+
+    fn sequence_at(&self, steps: u64) -> PyResult<Option<u64>> {
+        Ok(self.engine.get()?.sequence_at(steps))
+    }
+
+    fn hand_over(&self, py: Python<'_>, batch: &Batch, blocked: f64) -> PyResult<Batch> {
+        let blocked = Duration::try_from_secs_f64(blocked)
+            .map_err(|error| PyValueError::new_err(format!("blocked = {blocked}: {error}")))?;
+        let delivered = self.engine.get()?.hand_over(Box::new(batch.engine()), blocked);
+        let delivered = delivered.map_err(|error| raise(py, &error))?;
+        Ok(Batch::new(*delivered, self.finish))
+    }
+
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.engine.get()?.state())
+    }
+
+    fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let engine = self.engine.get()?;
+        let cursor = Cursor::from_json(&json::text(state)?);
+        cursor
+            .and_then(|cursor| engine.load_state(&cursor))
+            .map_err(|error| raise(state.py(), &error))
+    }
+
+    fn rewind(&self) -> PyResult<()> {
+        self.engine.get()?.rewind();
+        Ok(())
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        match self.engine.get()?.len() {
+            Some(batches) => Ok(batches as usize),
+            None => Err(PyTypeError::new_err(made_of::ENDLESS)),
+        }
+    }
+
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        made_of::report(py, &self.engine.get()?.report())
+    }
+
+    fn index_files(&self) -> PyResult<Vec<std::path::PathBuf>> {
+        Ok(self.engine.get()?.index_files())
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank.index
+    }
+
+    #[getter]
+    fn world_size(&self) -> u32 {
+        self.rank.of
+    }
+}

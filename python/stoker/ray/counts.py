@@ -1,0 +1,139 @@
+"""What the workers of a rank have done, those that are gone included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Numbers = dict[str, Any]
+"""A `stoker.Report` as a dict."""
+
+ROOMS = ("plan", "dataset", "fetch", "image", "vision", "text", "pack", "engine")
+"""In the order that data flows."""
+
+
+@dataclass
+class NodeCounts:
+    """What the workers on one node have done for this rank."""
+
+    node: str
+    address: str
+    local: bool
+    batches: int = 0
+    made_bytes: int = 0
+    pulls: int = 0
+    pulled_bytes: int = 0
+    """Those that came over the network to this rank's node."""
+    past: Numbers | None = None
+    """What the engines of workers that are gone have done."""
+
+
+@dataclass
+class Counts:
+    """By node, and what each worker has last said of itself."""
+
+    nodes: dict[str, NodeCounts] = field(default_factory=dict)
+    batches: int = 0
+    """Handed over."""
+    blocked_seconds: float = 0.0
+    """Time in which the trainer waited."""
+    network_seconds: float = 0.0
+    """Time of that in which its batch was finished, elsewhere."""
+    waiting_since: float | None = None
+    """Since when the trainer waits; None if it does not."""
+    _node_of: dict[int, NodeCounts] = field(default_factory=dict)
+    _reports: dict[int, Numbers] = field(default_factory=dict)
+
+    def joined(self, worker: int, node: str, address: str, local: bool) -> None:
+        """A worker is ready."""
+        self._node_of[worker] = self.nodes.setdefault(node, NodeCounts(node, address, local))
+
+    def left(self, worker: int) -> None:
+        """A worker is gone; what it has done stays."""
+        node = self._node_of.get(worker)
+        numbers = self._reports.pop(worker, None)
+        if node is not None and numbers is not None:
+            node.past = merged([node.past, numbers]) if node.past else numbers
+
+    def made(self, worker: int, nbytes: int) -> None:
+        """A batch is finished."""
+        node = self._node_of[worker]
+        node.batches += 1
+        node.made_bytes += nbytes
+
+    def pulled(self, worker: int, nbytes: int) -> None:
+        """A batch has come over the network."""
+        node = self._node_of[worker]
+        node.pulls += 1
+        node.pulled_bytes += nbytes
+
+    def said(self, worker: int, numbers: Numbers | None) -> None:
+        """A worker has answered a pulse with the numbers of its engine."""
+        if numbers is not None:
+            self._reports[worker] = numbers
+
+    def blocked(self, now: float) -> float:
+        """The time in which the trainer waited, up to now."""
+        waiting = 0.0 if self.waiting_since is None else now - self.waiting_since
+        return self.blocked_seconds + waiting
+
+    @property
+    def made_bytes(self) -> int:
+        """Bytes of all batches that were made."""
+        return sum(node.made_bytes for node in self.nodes.values())
+
+    @property
+    def pulled_bytes(self) -> int:
+        """Bytes that came over the network to this rank's node."""
+        return sum(node.pulled_bytes for node in self.nodes.values())
+
+    def reports(self, node: str | None = None) -> list[Numbers]:
+        """What all workers have done, or those of one node; the dead ones of a node as one."""
+        mine = [n for w, n in self._reports.items() if node in (None, self._node_of[w].node)]
+        past = [n.past for n in self.nodes.values() if n.past and node in (None, n.node)]
+        return past + mine
+
+    @property
+    def ratio(self) -> float | None:
+        """Shipped / fetched: bytes of batches to bytes that were read for them."""
+        read = fetched(self.reports())
+        return self.made_bytes / read if read else None
+
+
+def fetched(reports: list[Numbers]) -> int:
+    """Bytes that were read from the store."""
+    return sum(room["bytes"] for n in reports for room in n["rooms"] if room["room"] == "fetch")
+
+
+def busy(reports: list[Numbers]) -> float:
+    """Seconds that worker threads were at work, added up."""
+    rooms = [room for numbers in reports for room in numbers["rooms"]]
+    return sum(room["busy_seconds"] for room in rooms if room["room"] != "fetch")
+
+
+def merged(reports: list[Numbers]) -> Numbers:
+    """The numbers of several engines as those of one. Peaks are added too: it was at most that."""
+    rooms = {}
+    for room in (room for numbers in reports for room in numbers["rooms"]):
+        rooms[room["room"]] = _added(rooms.get(room["room"]), room)
+    first = reports[0]
+    return first | {
+        "rooms": sorted(rooms.values(), key=lambda room: ROOMS.index(room["room"])),
+        "fetch": _sum([numbers["fetch"] for numbers in reports]),
+        "memory": _sum([numbers["memory"] for numbers in reports]),
+        "workers": sum(numbers["workers"] for numbers in reports),
+    }
+
+
+def _sum(parts: list[Numbers]) -> Numbers:
+    total = None
+    for part in parts:
+        total = _added(total, part)
+    return total
+
+
+def _added(one: Numbers | None, other: Numbers) -> Numbers:
+    """Two flat dicts of numbers, added; what is no number is the same in both."""
+    if one is None:
+        return dict(other)
+    return {k: v if isinstance(v, str) else one[k] + v for k, v in other.items()}

@@ -1,0 +1,116 @@
+"""The data worker: an actor with threads, around one engine that makes any batch it is asked for.
+
+Its calls wait in the engine without the GIL. A finished batch is returned as one buffer, which Ray
+copies into shared memory once. Beside it goes a small answer that Ray sends along with the reply,
+so that the size is known, and what went wrong, before anything is pulled. Pulses have a thread of
+their own: they are answered however much is being made.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ray
+
+from stoker.errors import StokerError
+from stoker.ray.schedule import URGENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from stoker import Batch
+    from stoker._native import Maker
+
+
+SLOTS = 8
+"""Most batches that a worker makes at once, those apart that others failed to make."""
+
+THREADS = {"make": SLOTS + URGENT, "pulse": 1}
+"""Those of the actor, by what they do."""
+
+
+class Answer(NamedTuple):
+    """What comes back beside a batch."""
+
+    nbytes: int
+    error: Exception | None = None
+
+
+class StokerWorker:
+    """Makes batches for one rank.
+
+    Args:
+        open_maker: Makes the engine, of a recipe and its overrides: `stoker._native.Maker`.
+    """
+
+    def __init__(self, open_maker: Callable[..., Maker]) -> None:
+        self._open_maker = open_maker
+        self._maker: Maker | None = None
+        self._shipped = False
+
+    def lacks(self, files: Sequence[tuple[str, int]]) -> list[str]:
+        """Those of the index's files, given with their sizes, that this host does not have."""
+        self._shipped = not all(_lies_at(Path(path), size) for path, size in files)
+        if not self._shipped:
+            return []
+        return [path for path, size in files if not _lies_at(self._kept(path), size)]
+
+    def keep(self, path: str, offset: int, size: int, content: bytes) -> None:
+        """Takes a piece of one of the index's files."""
+        kept = self._kept(path)
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Other ranks' workers on this host may be at it too; whole files alone get their name.
+        growing = kept.with_name(f"{kept.name}.{os.getpid()}")
+        with growing.open("r+b" if offset else "wb") as file:
+            file.seek(offset)
+            file.write(content)
+        if offset + len(content) >= size:
+            growing.replace(kept)
+
+    def open(self, recipe: dict[str, Any], overrides: dict[str, Any]) -> Answer:
+        """Opens the data. Errors are answers, so that they arrive as what they are."""
+        if self._shipped:
+            recipe = indexed_in(_folder(), recipe)
+        try:
+            self._maker = self._open_maker(recipe, overrides=overrides)
+        except StokerError as error:
+            return Answer(0, error)
+        return Answer(0)
+
+    @ray.method(concurrency_group="make", num_returns=2)
+    def make(self, sequence: int, ahead: Sequence[int]) -> tuple[Answer, Batch | None]:
+        """Makes a batch; see `stoker._native.Maker.make`."""
+        try:
+            batch = self._maker.make(sequence, ahead)
+        except StokerError as error:
+            return Answer(0, error), None
+        return Answer(batch.nbytes), batch
+
+    @ray.method(concurrency_group="pulse")
+    def pulse(self) -> dict[str, Any] | None:
+        """Says that it lives, and what it has done so far."""
+        return None if self._maker is None else self._maker.report().as_dict()
+
+    @staticmethod
+    def _kept(path: str) -> Path:
+        return _folder() / Path(path).name
+
+
+def indexed_in(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
+    """The recipe whose datasets, one or many, have their indexes in that folder."""
+    there = {"index-dir": str(folder)}
+    many = [dataset | there for dataset in recipe.get("datasets", [])]
+    one = recipe.get("dataset", {}) | there
+    return recipe | ({"datasets": many} if many else {"dataset": one})
+
+
+def _folder() -> Path:
+    """Where shipped indexes lie; each user has one, for nobody else may write what is read here."""
+    return Path(tempfile.gettempdir()) / f"stoker-index-{os.getuid()}"
+
+
+def _lies_at(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size == size
