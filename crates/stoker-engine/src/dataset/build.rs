@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::budget::Budget;
+use super::mds::{self, Columns};
 use super::packing::{
     Forward, HEAD, Mistake, Packing, Refusal, begin_text, mistake, mistaken_for_parquet, unpack,
 };
@@ -31,6 +33,8 @@ pub(super) struct Source {
     /// Bytes of all shards of the dataset.
     pub(super) total: u64,
     pub(super) rules: Arc<Rules>,
+    /// What its rows are made of, where another file says so.
+    pub(super) columns: Option<Arc<Columns>>,
 }
 
 /// What all shards of a dataset have in common.
@@ -46,11 +50,12 @@ pub(super) struct Rules {
 impl Source {
     pub(super) fn key(&self) -> Key {
         // Which columns are taken out is up to the recipe; lines and members are indexed as they are.
-        let fields = match self.rules.format {
+        let more = match self.rules.format {
             Format::Parquet => format!("{:?}", self.rules.fields),
+            Format::Mds => format!("{:?}", self.columns),
             Format::Jsonl | Format::WebDataset => String::new(),
         };
-        Key::new(&self.location, &self.info, self.rules.max_line, &fields)
+        Key::new(&self.location, &self.info, self.rules.max_line, &more)
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -58,6 +63,7 @@ impl Source {
             Format::Jsonl => Kind::Lines,
             Format::WebDataset => Kind::Members,
             Format::Parquet => Kind::Rows,
+            Format::Mds => Kind::Columns,
         }
     }
 
@@ -92,6 +98,7 @@ impl Source {
 pub(super) struct Progress {
     pub(super) bytes: AtomicU64,
     pub(super) stopped: AtomicBool,
+    pub(super) budget: Budget,
 }
 
 /// What a builder found.
@@ -174,7 +181,10 @@ fn fill_stream(
         return Err(mistaken(mistake));
     }
     let files = tar::Files { entries: writer.records(), members: writer.lines() };
-    let built = tar::build(unpacked, source.info.size, max_line, &files);
+    let built = match &source.columns {
+        None => tar::build(unpacked, source.info.size, max_line, &files),
+        Some(columns) => mds::build(unpacked, source.info.size, columns, max_line, &files),
+    };
     let tar::Built { rows, fingerprint, body, notes } = built.map_err(|stop| match stop {
         tar::Stop::Damaged { offset, reason, hint } => {
             failure(format!("{uri} at byte {offset}"), reason, hint)
@@ -203,7 +213,8 @@ fn fill_table(
     let lines = writer.lines().expect("rows of a table are always taken out");
     let read = Arc::new(AtomicU64::new(0));
     let ranges = counted(store.ranges(&source.location), Arc::clone(&read), Arc::clone(progress));
-    let built = parquet::build(ranges, size, &source.rules.fields, (writer.records(), lines));
+    let files = parquet::Files { entries: writer.records(), rows: lines };
+    let built = parquet::build(ranges, size, &source.rules.fields, &files, &progress.budget);
     let parquet::Built { rows, fingerprint, body } = built.map_err(|stop| match stop {
         parquet::Stop::File { reason, hint } => failure(&uri, reason, Some(hint)),
         parquet::Stop::Read(error) => error,

@@ -1,6 +1,6 @@
 //! The index of a dataset: those of its shards, one after the other.
 //!
-//! What is held in memory is some two hundred bytes a shard, whatever the number of rows. Missing
+//! What is held in memory is some hundred bytes a shard, whatever the number of rows. Missing
 //! indexes are built by a few threads at once; each is whole when its shard was read, so a run that
 //! was broken off goes on with the shards that are left. Shards that can't be used don't keep the
 //! others from being indexed: all of them are named in the end.
@@ -9,11 +9,12 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::build::{Progress, Source, build, no_samples};
+use super::mds::Columns;
 use super::sidecar::{Place, Sidecar, places};
 use super::{Store, public_uri};
 use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
@@ -39,6 +40,8 @@ pub(super) struct Part {
     /// What its rows are read from: the shard, or what was taken out of it.
     pub(super) data: Arc<Location>,
     pub(super) sidecar: Sidecar,
+    /// What its rows are made of, where another file says so.
+    pub(super) columns: Option<Arc<Columns>>,
     is_checked: AtomicBool,
 }
 
@@ -58,7 +61,7 @@ struct Files {
 }
 
 impl Index {
-    /// Opens the indexes of all shards, and builds those that are missing or unsound.
+    /// Opens the indexes of all shards (at least one), and builds those that are missing or unsound.
     pub(super) fn open(
         store: &(impl Store + Sync),
         sources: Vec<Source>,
@@ -80,6 +83,10 @@ impl Index {
             found.iter_mut().for_each(|found| drop(found.take_if(|found| !is_sound(found))));
         }
         build_missing(store, &sources, &places, &mut found, progress)?;
+        let rows: u64 = found.iter().flatten().map(|(sidecar, _)| sidecar.header.rows).sum();
+        if rows == 0 {
+            return Err(no_samples(public_uri(&sources[0].location)));
+        }
         let (mut parts, mut files) = (Vec::new(), Files::default());
         for (shard, (source, found)) in sources.into_iter().zip(found).enumerate() {
             let (sidecar, file) = found.expect("it was found or built");
@@ -91,7 +98,8 @@ impl Index {
                 files.keep(shard, Arc::new(file));
             }
             let is_checked = AtomicBool::new(is_checked);
-            parts.push(Part { location: source.location, data, sidecar, is_checked });
+            let Source { location, columns, .. } = source;
+            parts.push(Part { location, data, sidecar, columns, is_checked });
         }
         Ok(Self::of(parts, files))
     }
@@ -177,73 +185,104 @@ fn build_missing(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
     let missing = (0..sources.len()).filter(|shard| found[*shard].is_none());
-    let missing: Vec<usize> = missing.collect();
-    if missing.is_empty() {
+    let builders = Builders {
+        sources,
+        places,
+        missing: missing.collect(),
+        next: AtomicUsize::new(0),
+        so_far: Arc::default(),
+    };
+    let count = builders.missing.len().min(BUILDERS);
+    if count == 0 {
         return Ok(());
     }
-    let total: u64 = sources.iter().map(|source| source.info.size).sum();
-    let left: u64 = missing.iter().map(|shard| sources[*shard].info.size).sum();
-    let (so_far, next) = (Arc::<Progress>::default(), AtomicUsize::new(0));
-    let tell = |bytes: u64| (total - left + bytes.min(left), total);
-    let mut failed: Vec<(usize, DatasetError)> = Vec::new();
-    let mut stop = None;
     std::thread::scope(|scope| {
         let (sender, results) = sync_channel(BUILDERS);
-        for number in 0..missing.len().min(BUILDERS) {
-            let (sender, missing, next, so_far) = (sender.clone(), &missing, &next, &so_far);
-            let work = move || {
-                while !so_far.stopped.load(Ordering::Relaxed)
-                    && let Some(&shard) = missing.get(next.fetch_add(1, Ordering::Relaxed))
-                {
-                    let (source, places) = (&sources[shard], &places[shard]);
-                    let built = build(store, source, places, so_far, sources.len() > 1);
-                    if sender.send((shard, built)).is_err() {
-                        return;
-                    }
-                }
-            };
+        for number in 0..count {
+            let (sender, builders) = (sender.clone(), &builders);
             let name = format!("stoker-index-{number}");
+            let work = move || builders.work(store, &sender);
             let started = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
             if let Err(error) = started {
-                so_far.stopped.store(true, Ordering::Relaxed);
-                stop = Some(Error::Bug(format!("could not start a thread: {error}")));
-                break;
+                builders.so_far.stopped.store(true, Ordering::Relaxed);
+                return Err(Error::Bug(format!("could not start a thread: {error}")));
             }
         }
         drop(sender);
+        builders.gather(&results, found, progress)
+    })
+}
+
+/// What a builder sends: a shard, and what became of it.
+type Built = (usize, Result<(Sidecar, File)>);
+
+/// The builders and what they share.
+struct Builders<'a> {
+    sources: &'a [Source],
+    places: &'a [Vec<Place>],
+    missing: Vec<usize>,
+    /// Place in `missing` of the next shard to take.
+    next: AtomicUsize,
+    so_far: Arc<Progress>,
+}
+
+impl Builders<'_> {
+    /// Builds one shard after the other, as long as there are any.
+    fn work(&self, store: &impl Store, sender: &SyncSender<Built>) {
+        while !self.so_far.stopped.load(Ordering::Relaxed)
+            && let Some(&shard) = self.missing.get(self.next.fetch_add(1, Ordering::Relaxed))
+        {
+            let (source, places) = (&self.sources[shard], &self.places[shard]);
+            let built = build(store, source, places, &self.so_far, self.sources.len() > 1);
+            if sender.send((shard, built)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes what is built until all is, and tells how far that is. What is wrong with shards is
+    /// told in the end; anything else stops all builders.
+    fn gather(
+        &self,
+        results: &Receiver<Built>,
+        found: &mut [Option<Found>],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        let total: u64 = self.sources.iter().map(|source| source.info.size).sum();
+        let left: u64 = self.missing.iter().map(|shard| self.sources[*shard].info.size).sum();
+        let (mut failed, mut stop) = (Vec::new(), None);
         loop {
             let (shard, built) = match results.recv_timeout(TOLD_EVERY) {
-                Ok(result) => result,
+                Ok(built) => built,
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    let (done, all) = tell(so_far.bytes.load(Ordering::Relaxed));
-                    progress(done, all);
+                    let read = self.so_far.bytes.load(Ordering::Relaxed).min(left);
+                    progress(total - left + read, total);
                     continue;
                 }
             };
             match built {
                 Ok((sidecar, file)) => {
-                    found[shard] = Some((sidecar, Some(file).filter(|_| sources.len() <= OPEN)))
+                    let is_kept = self.sources.len() <= OPEN;
+                    found[shard] = Some((sidecar, Some(file).filter(|_| is_kept)));
                 }
                 Err(Error::Dataset(error)) if error.kind == DatasetErrorKind::Data => {
                     failed.push((shard, error));
                 }
                 Err(error) => {
-                    so_far.stopped.store(true, Ordering::Relaxed);
+                    self.so_far.stopped.store(true, Ordering::Relaxed);
                     stop.get_or_insert(error);
                 }
             }
         }
-    });
-    if let Some(error) = stop {
-        return Err(error);
+        if let Some(error) = stop {
+            return Err(error);
+        }
+        failed.sort_by_key(|(shard, _)| *shard);
+        refuse(failed, self.sources.len())?;
+        progress(total, total);
+        Ok(())
     }
-    failed.sort_by_key(|(shard, _)| *shard);
-    refuse(failed, sources.len())?;
-    let (_, all) = tell(0);
-    progress(all, all);
-    let rows: u64 = found.iter().flatten().map(|(sidecar, _)| sidecar.header.rows).sum();
-    if rows == 0 { Err(no_samples(public_uri(&sources[0].location))) } else { Ok(()) }
 }
 
 /// One error for all shards that can't be used.

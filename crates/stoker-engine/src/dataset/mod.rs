@@ -12,6 +12,7 @@
 //! files of the machine, private hosts). What is wrong with a shard as a whole is an [`Error`]; what
 //! is wrong with one row is a [`Flaw`].
 
+mod budget;
 mod build;
 mod chat;
 mod content;
@@ -20,6 +21,7 @@ mod entry;
 mod index;
 mod lines;
 mod location;
+mod mds;
 mod media;
 mod packing;
 mod parquet;
@@ -88,10 +90,14 @@ impl Dataset {
             max_copied: config.max_copied,
             fields: config.fields.clone(),
         });
+        if shards.is_empty() {
+            let reason = "the source names no shards";
+            return Err(failure(config.shown(), reason, Some("check dataset.source")));
+        }
         let total = shards.iter().map(|shard| shard.info.size).sum();
-        let sources = shards.into_iter().map(|shards::Shard { location, info }| {
+        let sources = shards.into_iter().map(|shards::Shard { location, info, columns }| {
             let rules = Arc::clone(&rules);
-            Source { location, info, total, rules }
+            Source { location, info, total, rules, columns }
         });
         let index = Index::open(store, sources.collect(), config.index_dir.as_deref(), progress)?;
         Ok(Self { index, rules, media_root, allow_http: config.allow_http })
@@ -170,8 +176,8 @@ impl Dataset {
                 }
                 offset..offset + u64::from(length)
             }
-            Format::WebDataset | Format::Parquet => {
-                stretch::locate(&self.entry(shard, number)?, self.parts(), self.rules.max_line)?
+            _ => {
+                stretch::locate(&self.entry(shard, number)?, self.parts(part), self.rules.max_line)?
             }
         };
         Ok(Extent { object: Arc::clone(&part.data), range: Some(range) })
@@ -189,8 +195,8 @@ impl Dataset {
                 Ok(Row { skipped, .. }) => format!("{uri}:{}", number + u64::from(skipped) + 1),
                 Err(_) => unknown(&uri),
             },
-            Format::WebDataset | Format::Parquet => match self.entry(shard, number) {
-                Ok(entry) => stretch::origin(&entry, &uri, self.parts()),
+            _ => match self.entry(shard, number) {
+                Ok(entry) => stretch::origin(&entry, &uri, self.parts(part)),
                 Err(_) => unknown(&uri),
             },
         }
@@ -202,19 +208,20 @@ impl Dataset {
         let media = Media::new(&part.location, self.media_root.as_ref(), self.allow_http);
         let record = match self.rules.format {
             Format::Jsonl => Record::from_json(&raw.bytes, chat::LINE)?,
-            Format::WebDataset | Format::Parquet => {
+            _ => {
                 let entry = self.entry(shard, number)?;
-                stretch::record(&entry, &raw.bytes, &part.data, self.parts())?
+                stretch::record(&entry, &raw.bytes, &part.data, self.parts(part))?
             }
         };
         chat::sample(raw.id, record, &self.rules.fields, &media, &raw.origin)
     }
 
     /// How the parts of a row that is no line are told apart.
-    fn parts(&self) -> Rules<'_> {
-        match self.rules.format {
-            Format::Parquet => Rules::Row,
-            Format::Jsonl | Format::WebDataset => Rules::Members(&self.rules.fields),
+    fn parts<'a>(&'a self, part: &'a Part) -> Rules<'a> {
+        match &part.columns {
+            Some(columns) => Rules::Columns(columns),
+            None if self.rules.format == Format::Parquet => Rules::Row,
+            None => Rules::Members(&self.rules.fields),
         }
     }
 

@@ -213,6 +213,7 @@ pub(super) fn mistake(head: &[u8], wanted: Format) -> Option<Mistake> {
         Format::Jsonl => "JSON lines",
         Format::WebDataset => "a tar archive",
         Format::Parquet => "a Parquet file",
+        Format::Mds => "a shard of MDS",
     };
     let reason = match found {
         "compressed with bzip2" | "compressed with xz" | "UTF-16 or UTF-32 text" => {

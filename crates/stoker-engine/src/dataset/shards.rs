@@ -10,6 +10,7 @@ use std::sync::Arc;
 use glob::{MatchOptions, Pattern};
 
 use super::location::split_scheme;
+use super::mds::{self, Columns};
 use super::{Store, failure, problem, public_uri};
 use crate::error::{Error, FetchErrorKind, Flaw, Problem, Result};
 use crate::fetch::ObjectInfo;
@@ -30,6 +31,8 @@ const LISTED: usize = 32;
 pub(super) struct Shard {
     pub(super) location: Arc<Location>,
     pub(super) info: ObjectInfo,
+    /// What its rows are made of, where another file says so.
+    pub(super) columns: Option<Arc<Columns>>,
 }
 
 /// All shards, in order, and what they are.
@@ -49,11 +52,36 @@ pub(super) fn find(config: &recipe::Dataset, store: &impl Store) -> Result<(Form
         Some(format) => format,
         None => common_format(&found)?,
     };
+    let shards = of_objects(found, store)?;
+    Ok((format, if format == Format::Mds { of_indexes(shards, config, store)? } else { shards }))
+}
+
+fn of_objects(
+    found: Vec<(Location, Option<ObjectInfo>)>,
+    store: &impl Store,
+) -> Result<Vec<Shard>> {
     let (locations, known): (Vec<_>, Vec<_>) =
         found.into_iter().map(|(location, info)| (Arc::new(location), info)).unzip();
     let infos = described(&locations, known, store)?;
     let shards = locations.into_iter().zip(infos);
-    Ok((format, shards.map(|(location, info)| Shard { location, info }).collect()))
+    Ok(shards.map(|(location, info)| Shard { location, info, columns: None }).collect())
+}
+
+/// The shards that index files name.
+fn of_indexes(
+    indexes: Vec<Shard>,
+    config: &recipe::Dataset,
+    store: &impl Store,
+) -> Result<Vec<Shard>> {
+    let mut named = Vec::new();
+    for Shard { location, info, .. } in indexes {
+        named.extend(mds::shards(store, &location, info.size, &config.fields)?);
+    }
+    let (found, columns): (Vec<_>, Vec<_>) =
+        named.into_iter().map(|shard| ((shard.location, None), shard.columns)).unzip();
+    refuse_twice(&found)?;
+    let shards = of_objects(found, store)?.into_iter().zip(columns);
+    Ok(shards.map(|(shard, columns)| Shard { columns: Some(columns), ..shard }).collect())
 }
 
 const KEY: &str = "dataset.source";
@@ -178,6 +206,8 @@ fn format_of(key: &str) -> Format {
         Format::WebDataset
     } else if is(&[".parquet"]) {
         Format::Parquet
+    } else if name == "index.json" || is(&["/index.json"]) {
+        Format::Mds
     } else {
         Format::Jsonl
     }
@@ -237,6 +267,8 @@ mod tests {
             ("x.tar/train.jsonl", Format::Jsonl),
             ("train-00000-of-00041.parquet", Format::Parquet),
             ("a.tar?signature=x.parquet", Format::WebDataset),
+            ("mds/train/index.json", Format::Mds),
+            ("my-index.json", Format::Jsonl),
         ] {
             assert_eq!(format_of(name), expected, "{name}");
         }

@@ -52,6 +52,8 @@ pub(super) enum Kind {
     Members,
     /// Rows of a table.
     Rows,
+    /// Columns of rows that lie side by side.
+    Columns,
 }
 
 impl Kind {
@@ -61,6 +63,7 @@ impl Kind {
             Self::Lines => (1, 0),
             Self::Members => (2, 1),
             Self::Rows => (2, 2),
+            Self::Columns => (2, 3),
         }
     }
 }
@@ -139,7 +142,7 @@ impl Header {
 
     fn from_bytes(bytes: &[u8; HEADER]) -> Option<Self> {
         let kind = u16::from_le_bytes(field(bytes, 12));
-        let kinds = [Kind::Lines, Kind::Members, Kind::Rows];
+        let kinds = [Kind::Lines, Kind::Members, Kind::Rows, Kind::Columns];
         let kind = kinds.into_iter().find(|it| it.numbers().1 == kind)?;
         let lines = u64::from_le_bytes(field(bytes, 48));
         let header = Self {
@@ -165,9 +168,7 @@ impl Header {
     fn fits(&self, bytes: u64) -> bool {
         match self.kind {
             Kind::Lines => self.rows.checked_mul(RECORD as u64) == Some(bytes),
-            Kind::Members | Kind::Rows => {
-                super::entries::table_bytes(self.rows).is_some_and(|it| it <= bytes)
-            }
+            _ => super::entries::table_bytes(self.rows).is_some_and(|it| it <= bytes),
         }
     }
 }

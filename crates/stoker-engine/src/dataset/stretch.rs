@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::chat::{Object, Record, has_videos, text, value};
 use super::content::Carried;
 use super::entry::{Entry, Part};
+use super::mds::{self, Columns, Role};
 use super::tar::names;
 use super::{flaw, quoted};
 use crate::error::Flaw;
@@ -35,6 +36,8 @@ pub(super) enum Rules<'a> {
     Members(&'a Fields),
     /// A row of a table: its record, and behind it its images.
     Row,
+    /// Columns, as another file describes them.
+    Columns(&'a Columns),
 }
 
 /// What of a sample is read.
@@ -85,10 +88,16 @@ pub(super) fn record(
             let range = Some(part.begin..part.end());
             ImageRef::Stored(Extent { object: Arc::clone(object), range })
         };
-        let name = format!("{}.{}", sample.key, part.name);
-        Ok(Carried { names: vec![part.name.clone(), name], image })
+        let names = match rules {
+            Rules::Members(_) => {
+                vec![part.name.clone(), format!("{}.{}", sample.key, part.name)]
+            }
+            Rules::Row => vec![part.name.clone()],
+            Rules::Columns(_) => Vec::new(),
+        };
+        Ok((rules.order(&part.name), Carried { names, image }))
     });
-    let carried = carried.collect::<Result<Vec<_>, Flaw>>()?;
+    let mut carried = carried.collect::<Result<Vec<_>, Flaw>>()?;
     let mut record = Object::new();
     if let Some(json) = reading.json {
         let (name, what) = (&json.name, format!("{} {}", rules.noun(), quoted(&json.name)));
@@ -102,14 +111,32 @@ pub(super) fn record(
         };
     }
     for part in &reading.texts {
-        let what = format!("{} {}", rules.noun(), quoted(&part.name));
-        let words = text(&content(part)?, &what)?.to_owned();
-        record.insert(part.name.clone(), words.into());
+        let bytes = content(part)?;
+        match rules {
+            Rules::Columns(columns) => {
+                let column = columns.named(&part.name).ok_or_else(unreadable)?;
+                if let Role::Images(before) = column.role {
+                    let images = mds::images(&bytes, before)?.into_iter().map(ImageRef::Inline);
+                    let names = Vec::new;
+                    carried.extend(
+                        images.map(|image| (column.order, Carried { names: names(), image })),
+                    );
+                } else {
+                    record.insert(part.name.clone(), mds::value(column, &bytes)?);
+                }
+            }
+            _ => {
+                let what = format!("{} {}", rules.noun(), quoted(&part.name));
+                record.insert(part.name.clone(), text(&bytes, &what)?.into());
+            }
+        }
     }
     let captions = match rules {
         Rules::Members(_) => &CAPTIONS[..],
-        Rules::Row => &[],
+        Rules::Row | Rules::Columns(_) => &[],
     };
+    carried.sort_by_key(|(order, _)| *order);
+    let carried = carried.into_iter().map(|(_, carried)| carried).collect();
     Ok(Record { object: record, carried, captions })
 }
 
@@ -119,7 +146,9 @@ pub(super) fn origin(entry: &[u8], uri: &str, rules: Rules<'_>) -> String {
         (Some(Entry { key, place, .. }), Rules::Members(_)) => {
             format!("{uri}, sample {} at byte {place}", quoted(&key))
         }
-        (Some(Entry { place, .. }), Rules::Row) => format!("{uri}, row {place}"),
+        (Some(Entry { place, .. }), Rules::Row | Rules::Columns(_)) => {
+            format!("{uri}, row {place}")
+        }
         (None, _) => uri.to_owned(),
     }
 }
@@ -129,6 +158,15 @@ impl Rules<'_> {
         match self {
             Self::Members(_) => "the member",
             Self::Row => "the part",
+            Self::Columns(_) => "the column",
+        }
+    }
+
+    /// Where the images of a part come among all images; those of members are in order already.
+    fn order(&self, part: &str) -> usize {
+        match self {
+            Self::Columns(columns) => columns.named(part).map_or(0, |column| column.order),
+            Self::Members(_) | Self::Row => 0,
         }
     }
 
@@ -136,7 +174,7 @@ impl Rules<'_> {
     fn messages(&self) -> Option<&String> {
         match self {
             Self::Members(fields) => fields.messages.as_ref(),
-            Self::Row => None,
+            Self::Row | Self::Columns(_) => None,
         }
     }
 }
@@ -157,6 +195,13 @@ impl<'a> Reading<'a> {
             Rules::Row => {
                 let (json, images) = sample.parts.split_first().ok_or_else(unreadable)?;
                 Self::planned(Some(json), Vec::new(), images.iter().collect())
+            }
+            Rules::Columns(columns) => {
+                let is_image = |part: &&Part| {
+                    columns.named(&part.name).is_some_and(|column| column.role == Role::Image)
+                };
+                let (images, texts) = sample.parts.iter().partition(is_image);
+                Self::planned(None, texts, images)
             }
         }
     }

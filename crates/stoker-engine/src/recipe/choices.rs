@@ -5,8 +5,12 @@ use super::{Format, OnBadSample, OnTooLong, Pixels, Shuffle, TrainOn};
 /// The choices of one key, by name.
 pub(super) type Choices<T> = [(&'static str, T)];
 
-pub(super) const FORMAT: &Choices<Format> =
-    &[("jsonl", Format::Jsonl), ("webdataset", Format::WebDataset), ("parquet", Format::Parquet)];
+pub(super) const FORMAT: &Choices<Format> = &[
+    ("jsonl", Format::Jsonl),
+    ("webdataset", Format::WebDataset),
+    ("parquet", Format::Parquet),
+    ("mds", Format::Mds),
+];
 
 pub(super) const SHUFFLE: &Choices<Shuffle> =
     &[("full", Shuffle::Full), ("block", Shuffle::Block), ("none", Shuffle::None)];

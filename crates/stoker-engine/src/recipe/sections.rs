@@ -77,6 +77,8 @@ pub enum Format {
     WebDataset,
     /// Parquet as Hugging Face has it: images are structs of bytes and path.
     Parquet,
+    /// Mosaic's MDS, named by its `index.json`.
+    Mds,
 }
 
 /// `[dataset.fields]`: names of JSON keys, Parquet columns or WebDataset members.

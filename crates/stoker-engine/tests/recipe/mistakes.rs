@@ -211,7 +211,7 @@ fn mistakes_about_the_source_and_the_whole_get_their_answer() {
         ),
         (
             Recipe::from_toml("[dataset]\nsource = 'a'\nformat = 'tar'"),
-            "dataset.format: unknown value \"tar\"; allowed: jsonl, webdataset, parquet",
+            "dataset.format: unknown value \"tar\"; allowed: jsonl, webdataset, parquet, mds",
         ),
         (
             Recipe::from_toml("[dataset]\nsource = 'a'\nfields = { message = 'chat' }"),

@@ -64,7 +64,7 @@ prop_compose! {
             prop_oneof![path(), "(s3|gs|az|file|https)://[a-z]{1,5}/[a-z/%20?={}*,.]{0,9}"],
             1..4,
         ),
-        format in of(one_of(&[Format::Jsonl, Format::WebDataset, Format::Parquet])),
+        format in of(one_of(&[Format::Jsonl, Format::WebDataset, Format::Parquet, Format::Mds])),
         fields in fields(),
         media_root in of(path()),
         allow_http in any::<bool>(),

@@ -26,6 +26,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::rows::row;
 use super::schema::{Column, Unsuitable, choose, with_views};
 use super::shard::Shard;
+use crate::dataset::budget::Budget;
 use crate::dataset::entry::{Entry, Part};
 use crate::dataset::{Ranges, entries};
 use crate::error::{Bytes as Size, Error};
@@ -61,12 +62,19 @@ pub(in crate::dataset) struct Built {
     pub(in crate::dataset) body: u64,
 }
 
+/// Where things are written.
+pub(in crate::dataset) struct Files<'a> {
+    pub(in crate::dataset) entries: &'a File,
+    pub(in crate::dataset) rows: &'a File,
+}
+
 /// Reads a file of `size` bytes: its entries, and its rows.
 pub(in crate::dataset) fn build(
     ranges: Ranges,
     size: u64,
     fields: &Fields,
-    files: (&File, &File),
+    files: &Files<'_>,
+    budget: &Budget,
 ) -> Result<Built, Stop> {
     let footer = footer(&ranges, size)?;
     let metadata = guard(|| {
@@ -76,12 +84,13 @@ pub(in crate::dataset) fn build(
     let table = guard(|| Table::of(metadata, fields))??;
     table.check(size)?;
     let mut writer = Writer {
-        entries: entries::Writer::new(files.0).map_err(Stop::Write)?,
-        rows: BufWriter::with_capacity(BUFFER, files.1),
+        entries: entries::Writer::new(files.entries).map_err(Stop::Write)?,
+        rows: BufWriter::with_capacity(BUFFER, files.rows),
         end: 0,
     };
     let shard = Shard::new(ranges, size, table.chunks());
     for group in 0..table.metadata.metadata().num_row_groups() {
+        let _held = budget.take(table.memory(group));
         table.take_out(&shard, group, &mut writer)?;
     }
     let rows = writer.entries.count();
@@ -209,6 +218,19 @@ impl Table {
         let groups = self.metadata.metadata().row_groups().iter();
         let chunks = groups.flat_map(|group| self.chunks_of(group));
         chunks.map(|(begin, length)| begin as u64..(begin + length) as u64).collect()
+    }
+
+    /// Most bytes that reading a row group takes: every column in one page, and the largest page
+    /// before it is unpacked too.
+    fn memory(&self, number: usize) -> u64 {
+        let columns = self.metadata.metadata().row_group(number).columns().iter().enumerate();
+        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+        let sizes = wanted.map(|(_, it)| (it.uncompressed_size(), it.compressed_size()));
+        let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+        let (all, largest) = sizes.fold((0_u64, 0), |(all, largest), (unpacked, packed)| {
+            (all.saturating_add(bytes(unpacked)), largest.max(bytes(packed)))
+        });
+        all.saturating_add(largest)
     }
 
     /// Writes the rows of a row group.

@@ -29,13 +29,14 @@ pub(super) struct Row<'a> {
     pub(super) images: Vec<Image<'a>>,
 }
 
-/// A row of a batch that holds these columns, in this order.
+/// A row of a batch that holds these columns.
 pub(super) fn row<'a>(batch: &'a RecordBatch, columns: &[Column], number: usize) -> Row<'a> {
     let mut row = Row::default();
-    for (column, array) in columns.iter().zip(batch.columns()) {
+    for column in columns {
+        let array = batch.column(column.position).as_ref();
         let value = match column.role {
-            Role::Images => row.images_of(array.as_ref(), number),
-            Role::Value => row.value(array.as_ref(), number),
+            Role::Images => row.images_of(array, number),
+            Role::Value => row.value(array, number),
         };
         row.object.insert(column.name.clone(), value);
     }

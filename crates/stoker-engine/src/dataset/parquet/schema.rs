@@ -23,7 +23,10 @@ pub(super) enum Role {
 /// A column that is read.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
+    /// Its place in the file.
     pub(super) index: usize,
+    /// Its place among those that are read.
+    pub(super) position: usize,
     pub(super) name: String,
     pub(super) role: Role,
 }
@@ -32,7 +35,7 @@ pub(super) struct Column {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unsuitable(pub(super) String);
 
-/// The columns to read, in the order of the file.
+/// The columns to read; those of images in the order of the recipe.
 pub(super) fn choose(schema: &Schema, fields: &Fields) -> Result<Vec<Column>, Unsuitable> {
     let wanted = Wanted::of(fields);
     let mut columns: Vec<Column> = Vec::new();
@@ -50,7 +53,8 @@ pub(super) fn choose(schema: &Schema, fields: &Fields) -> Result<Vec<Column>, Un
         if let Some(wrong) = wrong {
             return Err(Unsuitable(format!("the column `{name}` holds {wrong}: it is {kind}")));
         }
-        columns.push(Column { index, name: name.clone(), role });
+        let position = columns.len();
+        columns.push(Column { index, position, name: name.clone(), role });
     }
     let has = |name: &str| columns.iter().any(|column| column.name == name);
     let missing = wanted.missing(has);
@@ -59,6 +63,7 @@ pub(super) fn choose(schema: &Schema, fields: &Fields) -> Result<Vec<Column>, Un
         let names = names.collect::<Vec<_>>().join(", ");
         return Err(Unsuitable(format!("there is no column {missing}; the columns are {names}")));
     }
+    columns.sort_by_key(|column| wanted.images.iter().position(|name| *name == column.name));
     Ok(columns)
 }
 

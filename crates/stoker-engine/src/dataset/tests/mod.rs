@@ -4,6 +4,7 @@ mod chat;
 mod forms;
 mod hazards;
 mod location;
+mod mds;
 mod memory;
 mod parquet;
 mod references;
@@ -11,6 +12,7 @@ mod rows;
 mod shards;
 mod sidecar;
 mod tar;
+mod webdataset;
 
 use std::collections::BTreeMap;
 use std::fs;
