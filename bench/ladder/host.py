@@ -61,7 +61,7 @@ def host(
 
 def place(way: Way, job: Job, counters: dict[str, float]) -> AbstractContextManager[None]:
     """What has to run around a rung."""
-    return local_ray(job, counters) if way.on_ray else nullcontext()
+    return local_ray(job.cores, job.scratch, counters) if way.on_ray else nullcontext()
 
 
 def words(error: Any) -> str:

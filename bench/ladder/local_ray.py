@@ -17,8 +17,7 @@ from stoker.demo.store import DemoError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from bench.ladder.job import Job
+    from pathlib import Path
 
 STORE_BYTES = 3 << 30
 """The object store: Ray spills at 80 %, seven batches of 200 MB are half of it."""
@@ -35,11 +34,12 @@ COUNTERS = {
 
 
 @contextmanager
-def local_ray(job: Job, counters: dict[str, float]) -> Iterator[None]:
+def local_ray(cores: int, scratch: Path, counters: dict[str, float]) -> Iterator[None]:
     """Ray for the block.
 
     Args:
-        job: Which cores there are.
+        cores: How many there are.
+        scratch: Where its files may lie.
         counters: Gets `start_seconds` and, at the end of the block, `COUNTERS`.
 
     Raises:
@@ -63,14 +63,14 @@ def local_ray(job: Job, counters: dict[str, float]) -> Iterator[None]:
     began = time.perf_counter()
     ray.init(
         address="local",
-        namespace="ladder",
-        num_cpus=job.cores,
+        namespace="bench",
+        num_cpus=cores,
         object_store_memory=STORE_BYTES,
         include_dashboard=False,
         log_to_driver=False,
         logging_level="warning",
         _node_ip_address=ADDRESS,
-        _temp_dir=str(job.scratch / "ray"),
+        _temp_dir=str(scratch / "ray"),
         _system_config={"metrics_report_interval_ms": int(REPORT_SECONDS * 1000)},
     )
     counters["start_seconds"] = time.perf_counter() - began

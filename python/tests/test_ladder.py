@@ -223,7 +223,7 @@ def test_batches_that_differ_from_those_of_rung_0_are_refused(job: Job):
 def test_too_little_shared_memory_for_ray_is_refused(monkeypatch: pytest.MonkeyPatch, job: Job):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
     small = pytest.raises(DemoError, match=r"64 MiB are free.*--shm-size")
-    with small, local_ray.local_ray(job, {}):
+    with small, local_ray.local_ray(job.cores, job.scratch, {}):
         pass
 
 
