@@ -61,12 +61,12 @@ pub(crate) fn rank(
 }
 
 /// A state as a dict: as it is, or as it was so many batches ago.
-pub(crate) fn state_dict<'py>(
-    py: Python<'py>,
+pub(crate) fn state_dict(
+    py: Python<'_>,
     batches_ago: Option<i64>,
     state: impl FnOnce() -> Cursor,
     state_ago: impl FnOnce(usize) -> Option<Cursor>,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<Bound<'_, PyAny>> {
     let Some(ago) = batches_ago else { return json::to_python(py, &state()) };
     let state = usize::try_from(ago).ok().and_then(state_ago).ok_or_else(|| {
         PyValueError::new_err(format!(

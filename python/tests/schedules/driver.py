@@ -12,6 +12,7 @@ import os
 import signal
 import time
 import traceback
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import stoker
@@ -68,7 +69,7 @@ class Driver:
         """The schedule of a seed."""
         return of_seed(seed, list(self.jobs))
 
-    def run(self, seed: int) -> dict[str, int]:
+    def run(self, seed: int) -> Counter[str]:
         """Runs a schedule; counts what happened.
 
         Raises:
@@ -81,20 +82,23 @@ class Driver:
         course = self.courses[schedule.job]
         folder = self.folder / f"seed-{seed}"
         folder.mkdir()
-        counts = {"attempts": 0, "killed": 0}
+        counts: Counter[str] = Counter()
         for number, attempt in enumerate(schedule.attempts):
             counts["attempts"] += 1
-            counts["killed"] += self._attempt(course, folder, number, attempt)
+            self._attempt(course, folder, number, attempt)
             if trainer.read(folder)["passes"] == course.job.passes:
                 break
         else:
             raise oracle.WrongError("the run came to no end")
         records = oracle.read(folder)
         oracle.check(course.job, course.truth, course.straight, records)
-        return counts | {"batches": len(records)}
+        counts["batches"] += len(records)
+        for notes in folder.glob("notes-*.txt"):
+            counts.update(notes.read_text().splitlines())
+        return counts
 
-    def _attempt(self, course: Course, folder: Path, number: int, attempt: Attempt) -> int:
-        """Runs one attempt; 1 if a process of it was killed."""
+    def _attempt(self, course: Course, folder: Path, number: int, attempt: Attempt) -> None:
+        """Runs one attempt."""
         groups = [list(range(attempt.world))]
         meet: Callable[[], Any] = _alone
         if attempt.apart:
@@ -124,7 +128,6 @@ class Driver:
         planned = {0, 1, -signal.SIGKILL, -signal.SIGTERM} if attempt.hit else {0}
         if not ends <= planned:
             raise oracle.WrongError(f"attempt {number} ended with {sorted(ends)}, or hung")
-        return int(-signal.SIGKILL in ends)
 
 
 def _alone() -> None:

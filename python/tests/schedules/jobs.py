@@ -239,6 +239,7 @@ def jobs() -> list[Job]:
             model.Recipe(counted, seed=(1 << 63) - 1, shuffle="block", window=2),
             batch_size=2,
             epochs=1,
+            passes=2,
             bad=_bad(1, {30: "corrupt"}),
         ),
         Job("endless", plain, batch_size=5, batches=50, bad=_bad(0, {96: "missing"})),

@@ -16,6 +16,8 @@ POINTS = (
     "logged",  # it is, and not saved
     "saving",  # the checkpoint is half written
     "saved",
+    "last",  # the last batch of a pass was trained on and saved
+    "over",  # the end of a pass was seen, and saved
 )
 """Where a trainer can be hit."""
 
@@ -42,7 +44,7 @@ class Hit:
     kind: str
     point: str
     step: int
-    """Steps of the attempt before it."""
+    """Steps of the attempt in this pass before it; 0 at points that come once."""
     rank: int
     """Who is hit, where each rank has a process."""
     seconds: float
@@ -107,7 +109,7 @@ def _attempt(rng: random.Random, *, hit: bool) -> Attempt:
     return Attempt(
         world=world,
         apart=apart,
-        ahead=rng.choice((0, 0, 1, 3)),
+        ahead=rng.choice((0, 1, 3)),
         by_batch=rng.random() < 0.5,
         every=rng.randint(1, 4),
         saver=rng.randrange(world),
@@ -121,7 +123,7 @@ def _attempt(rng: random.Random, *, hit: bool) -> Attempt:
         hit=Hit(
             kind=rng.choice(kinds),
             point=point,
-            step=0 if point == "loaded" else step,
+            step=step if point in POINTS[1:-2] else 0,
             rank=rng.randrange(world),
             seconds=rng.uniform(0.0, 0.25),
         )

@@ -123,35 +123,53 @@ class Trainer:
         self.steps = 0
         checkpoint = read(orders.folder)
         self.over, self.start = checkpoint["passes"], checkpoint["batches"]
+        name = f"{self.life}-{orders.ranks[0]}"
+        self.log = self.open(f"log-{name}.jsonl")
+        self.notes = self.open(f"notes-{name}.txt")
         self.seats = seats or [Seat(orders, rank) for rank in orders.ranks]
         if checkpoint["state"] is not None or seats is not None:
             for seat in self.seats:
                 seat.load(checkpoint["state"] or seat.initial)
-        name = f"log-{self.life}-{orders.ranks[0]}.jsonl"
-        self.log = os.open(orders.folder / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        self.loaded = checkpoint["state"] is not None
+        if self.loaded:
+            self.note(f"resumed from a state saved {checkpoint['where']}")
+            change = self.attempt.world - checkpoint["world"]
+            self.note(
+                f"resumed on {'more' if change > 0 else 'fewer' if change < 0 else 'as many'}"
+            )
+
+    def open(self, name: str) -> int:
+        """A file that keeps what was written to it, whatever becomes of this process."""
+        return os.open(self.orders.folder / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def note(self, what: str) -> None:
+        """Notes something that happened, to be counted."""
+        os.write(self.notes, f"{what}\n".encode())
 
     def train(self) -> None:
         """Trains to the end."""
         self.hit("loaded")
         if self.attempt.at_once:
-            self.save()
+            self.save("just after loading" if self.loaded else "before the first batch")
         while self.over < self.orders.passes:
             for seat in self.seats:
                 seat.begin()
             while self.step():
                 pass
-            if self.steps % self.attempt.every != 0:
-                self.save()  # on the last batch
+            if self.steps > 0:
+                self.save("on the last batch")
+                self.hit("last")
             self.over, self.start, self.steps = self.over + 1, 0, 0
             for seat in self.seats:
                 seat.end()
-            self.save()  # after the end
+            self.save("after the end")
+            self.hit("over")
 
     def step(self) -> bool:
         """One step of all ranks; False at the end of a pass."""
         self.hit("step")
         if self.asked_to_leave:
-            self.save()
+            self.save("on leaving")
             raise Left
         limit = self.orders.batches
         if limit is not None and self.start + self.steps * self.attempt.world >= limit:
@@ -172,7 +190,7 @@ class Trainer:
         self.hit("logged")
         self.steps += 1
         if self.steps % self.attempt.every == 0:
-            self.save()
+            self.save("after a step")
         return True
 
     def write(self, rank: int, batch: stoker.Batch) -> None:
@@ -182,7 +200,7 @@ class Trainer:
         content = {"samples": samples(batch), "digest": digest(batch)}
         os.write(self.log, (json.dumps(who | place | content) + "\n").encode())
 
-    def save(self) -> None:
+    def save(self, where: str) -> None:
         """Saves a checkpoint, once all ranks have come so far."""
         self.orders.meet()
         states = {seat.rank: seat.state() for seat in self.seats}
@@ -191,7 +209,13 @@ class Trainer:
             state = states[self.attempt.saver]
             assert len(json.dumps(state)) < 4096
             batches = self.start + self.steps * self.attempt.world
-            checkpoint = {"passes": self.over, "batches": batches, "state": state}
+            checkpoint = {
+                "passes": self.over,
+                "batches": batches,
+                "state": state,
+                "world": self.attempt.world,
+                "where": where + ", holding some" * any(seat.held for seat in self.seats),
+            }
             new = self.orders.folder / "checkpoint.new"
             text = json.dumps(checkpoint)
             new.write_text(text[: len(text) // 2])
@@ -204,13 +228,16 @@ class Trainer:
     def hit(self, point: str) -> None:
         """What is to happen here, if it is now."""
         hit = self.attempt.hit
-        if hit is None or hit.kind == "outside" or (hit.point, hit.step) != (point, self.steps):
+        if hit is None or hit.kind == "outside" or hit.point != point:
+            return
+        if hit.step != self.steps and point not in ("last", "over"):
             return
         victim = self.attempt.saver if point == "saving" else hit.rank
         if self.attempt.apart and self.orders.ranks != [victim]:
             return
         if self.asked_to_leave or not self.life.endswith("-000"):
             return  # it happened
+        self.note(f"{hit.kind} at {point}")
         if hit.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif hit.kind in ("term", "die"):
