@@ -12,7 +12,10 @@ from collections import deque
 
 import pytest
 import stoker
+import torch
 from schedules.jobs import write_model
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.stateful import Stateful
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +190,41 @@ def test_a_thread_that_fetches_ahead_passes_each_batches_state_on(recipe):
         thread.join()
     for done, (_, state) in enumerate(trained):
         assert resumed(recipe, state) == straight[done + 1 :]
+
+
+def test_accelerate_looks_one_batch_ahead_until_the_end(recipe):
+    """As the guide says it does."""
+    accelerate = pytest.importorskip("accelerate")
+    settings = accelerate.utils.DataLoaderConfiguration(dispatch_batches=False)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=settings)
+    with stoker.Loader(recipe, rank=0, world_size=1) as loader:
+
+        class Batches(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                for batch in loader:
+                    yield {"sequence": torch.tensor(batch.sequence)}
+
+        data = accelerator.prepare(torch.utils.data.DataLoader(Batches(), batch_size=None))
+        trained = 0
+        for batch in data:
+            state = loader.state_dict(batches_ago=0 if data.end_of_dataloader else 1)
+            assert batch["sequence"].item() + 1 == state["batches"]
+            assert not state["ended"]
+            trained += 1
+    assert trained == 6
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_torchs_distributed_checkpoints_take_a_loader_as_it_is(recipe, tmp_path):
+    with stoker.Loader(recipe) as loader:
+        assert isinstance(loader, Stateful)
+        straight = digests(loader)
+        next(iter(loader))
+        next(loader)
+        checkpoint.save({"loader": loader}, checkpoint_id=tmp_path, no_dist=True)
+    with stoker.Loader(recipe) as loader:
+        checkpoint.load({"loader": loader}, checkpoint_id=tmp_path, no_dist=True)
+        assert digests(loader) == straight[2:]
 
 
 def test_a_state_of_so_long_ago_is_refused(recipe):
