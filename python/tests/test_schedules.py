@@ -68,6 +68,6 @@ def test_whatever_happens_to_the_trainers_every_batch_comes_once_and_is_the_same
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_broken_is_noticed(kind):
-    """Of ten schedules some have what it takes: several ranks, or batches that are held."""
-    wrong = run(0, 10, f"--broken={kind}")["wrong"]
+    """Of sixteen schedules some have what it takes: several ranks, or batches that are held."""
+    wrong = run(0, 16, f"--broken={kind}")["wrong"]
     assert len(wrong) >= 3, f"{KINDS[kind]}: noticed with seeds {list(wrong)} alone"

@@ -105,7 +105,7 @@ def _attempt(rng: random.Random, *, hit: bool) -> Attempt:
     apart = world > 1 and rng.random() < 0.3
     kinds = [kind for kind in KINDS if not (apart and kind in ALONE)]
     point = rng.choice(POINTS)
-    step = rng.choice((0, 1, 2, rng.randint(0, 24 // world)))
+    step = rng.choice((0, 1, rng.randint(2, 6), rng.randint(0, 24 // world)))
     return Attempt(
         world=world,
         apart=apart,
