@@ -1,20 +1,16 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
 //! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader::{self as engine, Next};
-use stoker_engine::plan::Cursor;
 use stoker_engine::sample::Rank;
 use stoker_engine::vision::Finish;
 
 use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
-use crate::json;
 use crate::made_of::{self, MadeOf, PATIENCE, patiently};
 
 /// Finished batches of one rank, in order: an iterator.
@@ -26,18 +22,22 @@ use crate::made_of::{self, MadeOf, PATIENCE, patiently};
 /// Args:
 ///     `recipe`: Path of a `.toml` or `.json` file, or the same document as a dict.
 ///     `rank`: This process in the data-parallel group, from 0; by default what torch.distributed
-///         says if it is initialised, else the environment's RANK, else 0.
+///         says if it is initialised, else Ray Train, else the environment's RANK, else 0.
 ///     `world_size`: Size of the data-parallel group; goes together with `rank`. It must divide
 ///         `plan.lanes`.
+///     `group`: The data-parallel group, in place of `rank` and `world_size`: a process group of
+///         torch.distributed, or a `DeviceMesh` whose dimensions say by their names which of them
+///         are data parallel.
 ///     `overrides`: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.
 ///
 /// Raises:
 ///     `RecipeError`: The recipe has problems; all are told at once.
 ///     `DatasetError`: The source, its index or a line is not what it should be.
 ///     `FetchError`: The store could not be read.
-///     `TypeError`: The recipe is neither path nor dict, or only one of `rank` and `world_size` was
-///         given.
-///     `ValueError`: `rank` is not in `range(world_size)`.
+///     `TypeError`: The recipe is neither path nor dict, only one of `rank` and `world_size` was
+///         given, or `group` is no group or not alone.
+///     `ValueError`: `rank` is not in `range(world_size)`, `group` does not say which rank this
+///         process has, or nothing does though there are several.
 ///
 /// While batches are made, `next` also raises `SampleError`, `BudgetError` and `StoppedError`.
 #[pyclass(frozen, module = "stoker")]
@@ -46,38 +46,32 @@ pub(crate) struct Loader {
     made_of: MadeOf,
     rank: Rank,
     finish: Finish,
-    ended: AtomicBool,
 }
 
 #[pymethods]
 impl Loader {
     #[new]
-    #[pyo3(signature = (recipe, *, rank=None, world_size=None, overrides=None))]
+    #[pyo3(signature = (recipe, *, rank=None, world_size=None, group=None, overrides=None))]
     fn new(
         recipe: &Bound<'_, PyAny>,
         rank: Option<i64>,
         world_size: Option<i64>,
+        group: Option<&Bound<'_, PyAny>>,
         overrides: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let rank = made_of::rank(recipe.py(), rank, world_size)?;
+        let rank = made_of::rank(recipe.py(), rank, world_size, group)?;
         let made_of = MadeOf::read(recipe, overrides)?;
         let engine = patiently(recipe.py(), {
             let made_of = made_of.clone();
             move || engine::Loader::open(made_of.recipe()?, rank)
         })?;
-        Ok(Self {
-            finish: engine.finish(),
-            ended: AtomicBool::new(false),
-            engine: Home::new(engine),
-            made_of,
-            rank,
-        })
+        Ok(Self { finish: engine.finish(), engine: Home::new(engine), made_of, rank })
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let this = slf.get();
         let engine = this.engine.get()?;
-        if this.ended.swap(false, Ordering::Relaxed) {
+        if engine.ended() {
             slf.py().detach(|| engine.rewind()).map_err(|error| raise(slf.py(), &error))?;
         }
         Ok(slf)
@@ -89,10 +83,7 @@ impl Loader {
             match py.detach(|| engine.next(PATIENCE)) {
                 Ok(Next::Batch(batch)) => return Ok(Some(Batch::new(*batch, self.finish))),
                 Ok(Next::Waiting) => py.check_signals()?,
-                Ok(Next::End) => {
-                    self.ended.store(true, Ordering::Relaxed);
-                    return Ok(None);
-                }
+                Ok(Next::End) => return Ok(None),
                 Err(error) => return Err(raise(py, &error)),
             }
         }
@@ -129,14 +120,27 @@ impl Loader {
         Ok(())
     }
 
-    /// Where to go on after the last batch that was handed over: a small dict of numbers, strings
-    /// and lists.
+    /// Where to go on after the last batch that was handed over, or after the end: a small dict of
+    /// numbers, strings and lists.
     ///
     /// A loader that loads it gives the same remaining batches, byte for byte, on any number of
     /// ranks that divides `plan.lanes`.
-    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    ///
+    /// Args:
+    ///     `batches_ago`: As it was before the last so many batches were handed over, and before
+    ///         the end was seen: for a trainer that takes batches before it trains on them.
+    ///
+    /// Raises:
+    ///     `ValueError`: So many were not handed over since the loader was made or its state was
+    ///         loaded; at most 1024 are remembered.
+    #[pyo3(signature = (*, batches_ago=None))]
+    fn state_dict<'py>(
+        &self,
+        py: Python<'py>,
+        batches_ago: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine.get()?;
-        json::to_python(py, &py.detach(|| engine.state()))
+        made_of::state_dict(py, batches_ago, || engine.state(), |ago| engine.state_ago(ago))
     }
 
     /// Goes on where a state was taken: before iterating, in the middle or after the end.
@@ -146,11 +150,8 @@ impl Loader {
     fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = state.py();
         let engine = self.engine.get()?;
-        let state = json::text(state)?;
-        py.detach(|| engine.load_state(&Cursor::from_json(&state)?))
-            .map_err(|error| raise(py, &error))?;
-        self.ended.store(false, Ordering::Relaxed);
-        Ok(())
+        let cursor = made_of::cursor(state)?;
+        py.detach(|| engine.load_state(&cursor)).map_err(|error| raise(py, &error))
     }
 
     /// What has been done so far, and who waited for whom: a `stoker.Report`, times in seconds,
@@ -184,7 +185,7 @@ impl Loader {
     }
 
     fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.state_dict(py)
+        self.state_dict(py, None)
     }
 
     fn __setstate__(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {

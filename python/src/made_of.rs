@@ -7,12 +7,14 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 use stoker_engine::error::Error;
+use stoker_engine::loader::REMEMBERED;
 use stoker_engine::metrics::Report;
+use stoker_engine::plan::Cursor;
 use stoker_engine::recipe::{Document, Recipe};
 use stoker_engine::sample::Rank;
 
@@ -47,10 +49,41 @@ pub(crate) fn portable<'py>(
 }
 
 /// The rank as given, or as the process knows it.
-pub(crate) fn rank(py: Python<'_>, rank: Option<i64>, world_size: Option<i64>) -> PyResult<Rank> {
+pub(crate) fn rank(
+    py: Python<'_>,
+    rank: Option<i64>,
+    world_size: Option<i64>,
+    group: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Rank> {
     let resolve = py.import("stoker._rank")?.getattr("resolve")?;
-    let (index, of) = resolve.call1((rank, world_size))?.extract()?;
+    let (index, of) = resolve.call1((rank, world_size, group))?.extract()?;
     Ok(Rank { index, of })
+}
+
+/// A state as a dict: as it is, or as it was so many batches ago.
+pub(crate) fn state_dict(
+    py: Python<'_>,
+    batches_ago: Option<i64>,
+    state: impl FnOnce() -> Cursor,
+    state_ago: impl FnOnce(usize) -> Option<Cursor>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let Some(ago) = batches_ago else { return json::to_python(py, &state()) };
+    let state = usize::try_from(ago).ok().and_then(state_ago).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "there is no state of batches_ago={ago}: it counts batches that were handed over since \
+             the loader was made or its state was loaded, {REMEMBERED} of them at most"
+        ))
+    })?;
+    json::to_python(py, &state)
+}
+
+/// A state that was saved, as the engine has it.
+pub(crate) fn cursor(state: &Bound<'_, PyAny>) -> PyResult<Cursor> {
+    let cursor = match json::text(state) {
+        Ok(text) => Cursor::from_json(&text),
+        Err(error) => Err(Cursor::unreadable(&error.to_string())),
+    };
+    cursor.map_err(|error| raise(state.py(), &error))
 }
 
 /// The recipe as it was given: all that a loader is pickled by, beside its rank.

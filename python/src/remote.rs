@@ -8,14 +8,12 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader as engine;
-use stoker_engine::plan::Cursor;
 use stoker_engine::sample::Rank;
 use stoker_engine::vision::Finish;
 
 use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
-use crate::json;
 use crate::made_of::{self, MadeOf, PATIENCE, patiently};
 
 /// Makes any batch of a recipe's global sequence, on demand: what a data worker runs.
@@ -72,14 +70,15 @@ pub(crate) struct Front {
 #[pymethods]
 impl Front {
     #[new]
-    #[pyo3(signature = (recipe, *, rank=None, world_size=None, overrides=None))]
+    #[pyo3(signature = (recipe, *, rank=None, world_size=None, group=None, overrides=None))]
     fn new(
         recipe: &Bound<'_, PyAny>,
         rank: Option<i64>,
         world_size: Option<i64>,
+        group: Option<&Bound<'_, PyAny>>,
         overrides: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let rank = made_of::rank(recipe.py(), rank, world_size)?;
+        let rank = made_of::rank(recipe.py(), rank, world_size, group)?;
         let made_of = MadeOf::read(recipe, overrides)?;
         let open = move || engine::Front::open(made_of.recipe()?, rank);
         let engine = patiently(recipe.py(), open)?;
@@ -98,16 +97,30 @@ impl Front {
         Ok(Batch::new(*delivered, self.finish))
     }
 
-    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.engine.get()?.state())
+    #[pyo3(signature = (*, batches_ago=None))]
+    fn state_dict<'py>(
+        &self,
+        py: Python<'py>,
+        batches_ago: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine.get()?;
+        made_of::state_dict(py, batches_ago, || engine.state(), |ago| engine.state_ago(ago))
+    }
+
+    fn end(&self) -> PyResult<()> {
+        self.engine.get()?.end();
+        Ok(())
+    }
+
+    #[getter]
+    fn ended(&self) -> PyResult<bool> {
+        Ok(self.engine.get()?.ended())
     }
 
     fn load_state_dict(&self, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let engine = self.engine.get()?;
-        let cursor = Cursor::from_json(&json::text(state)?);
-        cursor
-            .and_then(|cursor| engine.load_state(&cursor))
-            .map_err(|error| raise(state.py(), &error))
+        let cursor = made_of::cursor(state)?;
+        engine.load_state(&cursor).map_err(|error| raise(state.py(), &error))
     }
 
     fn rewind(&self) -> PyResult<()> {

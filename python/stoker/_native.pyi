@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, final
 
+from torch.distributed import DeviceMesh, ProcessGroup
+
 from stoker._batch import Batch as Batch
 from stoker._batch import Tensor as Tensor
 from stoker.report import Report
@@ -36,18 +38,26 @@ class Loader:
         rank: This process in the data-parallel group, from 0. Processes that share data (tensor,
             pipeline and context parallel ranks) have the same. By default that of
             torch.distributed if it is initialised, else Ray Train's, else the environment's RANK,
-            else 0. With tensor, pipeline or context parallelism give it: the defaults count all
-            processes.
+            else 0. With tensor, pipeline or context parallelism give it or `group`: the defaults
+            count all processes.
         world_size: Size of the data-parallel group; goes together with `rank`. It must divide
             `plan.lanes`.
+        group: The data-parallel group, in place of the two: a process group, or a device mesh,
+            whose dimensions say by their names along which of them the data differ (`dp`,
+            `dp_replicate`, `dp_shard`, `batch`, …) and along which they are the same (`tp`, `pp`,
+            `cp`, `sp`, …). Of several of the first kind the first is the outermost, as torch
+            flattens them.
         overrides: Values by path that replace the recipe's, such as `{"pack.batch-size": 8}`.
 
     Raises:
         RecipeError: The recipe has problems; all are told at once.
         DatasetError: The source or its index is not what it should be.
         FetchError: The source could not be read.
-        TypeError: Only one of `rank` and `world_size` was given.
-        ValueError: `rank` is not in `range(world_size)`, or the environment has half a rank.
+        TypeError: Only one of `rank` and `world_size` was given, or `group` is no group, or not
+            alone.
+        ValueError: `rank` is not in `range(world_size)`, the environment has half a rank or none
+            where a launcher started several processes, or `group` does not say for certain which
+            rank this process has: it then says what to give.
     """
 
     def __new__(
@@ -56,6 +66,7 @@ class Loader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
+        group: DeviceMesh | ProcessGroup | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def __iter__(self) -> Self: ...
@@ -99,13 +110,27 @@ class Loader:
         Batches that are already out stay valid. `report()` and `state_dict()` still answer.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, batches_ago: int | None = None) -> dict[str, Any]:
         """Where to go on after the last batch that was handed over.
+
+        After the end of a finite run was seen (StopIteration) the state says that too, and a loader
+        that loads it begins anew when it is gone through, as this one does; the state after the
+        last batch has the end yet to come.
+
+        Args:
+            batches_ago: As it was before the last so many batches were handed over, and before the
+                end was seen, for a trainer that takes batches before it trains on them: how many it
+                holds, 0 included. Where the batch that was trained on last is at hand, its own
+                `state_dict()` is the same.
 
         Returns:
             A small dict of numbers, strings and lists. It is exact: a loader that loads it gives
             the same remaining batches, byte for byte, on any number of ranks that divides
             `plan.lanes`.
+
+        Raises:
+            ValueError: So many were not handed over since the loader was made or its state was
+                loaded, or they are more than the 1024 that are remembered.
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -178,7 +203,7 @@ class Front:
     bad samples are those of a `Loader`, and the states of both are interchangeable.
 
     Args:
-        recipe, rank, world_size, overrides: As for `Loader`.
+        recipe, rank, world_size, group, overrides: As for `Loader`.
 
     Raises:
         RecipeError, DatasetError, FetchError, TypeError, ValueError: As for `Loader`.
@@ -190,6 +215,7 @@ class Front:
         *,
         rank: int | None = None,
         world_size: int | None = None,
+        group: DeviceMesh | ProcessGroup | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> Self: ...
     def sequence_at(self, steps: int) -> int | None:
@@ -209,7 +235,7 @@ class Front:
             DatasetError: More samples are unusable than `engine.bad-sample-limit` allows.
         """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, batches_ago: int | None = None) -> dict[str, Any]:
         """Where to go on after the last batch that was handed over; see `Loader.state_dict`."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,6 +247,13 @@ class Front:
 
     def rewind(self) -> None:
         """Goes back to the beginning."""
+
+    def end(self) -> None:
+        """Takes note that the trainer sees the end of the run."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end was seen, after which `rewind` is next."""
 
     def __len__(self) -> int:
         """Batches of this rank in the whole run.

@@ -48,9 +48,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def recipe(folder: Path) -> dict:
-    """One pass over 24 samples, 4 a batch."""
+@pytest.fixture(scope="session")
+def plain_recipe(folder: Path) -> dict:
+    """One pass over 24 samples, 4 a batch; not to be changed."""
     return {
         "model": str(MODEL),
         "dataset": {"source": str(folder / "chats.jsonl")},
@@ -59,6 +59,12 @@ def recipe(folder: Path) -> dict:
         "pack": {"batch-size": 4},
         "engine": {"memory": "256MiB", "workers": 2, "prefetch": 2},
     }
+
+
+@pytest.fixture
+def recipe(plain_recipe: dict) -> dict:
+    """One pass over 24 samples, 4 a batch."""
+    return copy.deepcopy(plain_recipe)
 
 
 @pytest.fixture

@@ -103,10 +103,12 @@ FAULTS = {
 
 
 class Front:
-    def __init__(self, recipe: dict, *, rank, world_size) -> None:
+    def __init__(self, recipe: dict, *, rank, world_size, group) -> None:
+        assert group is None
         self.recipe = recipe
         self.rank, self.world_size = rank or 0, world_size or 1
         self.done = 0
+        self.ended = False
         self.blocked = []
 
     def sequence_at(self, steps: int) -> int | None:
@@ -120,8 +122,11 @@ class Front:
         self.blocked.append(blocked)
         return batch
 
+    def end(self) -> None:
+        self.ended = True
+
     def rewind(self) -> None:
-        self.done = 0
+        self.done, self.ended = 0, False
 
     def index_files(self) -> list[Path]:
         return [Path(path) for path in self.recipe.get("index_files", [])]

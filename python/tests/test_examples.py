@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import stoker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+RESUME = EXAMPLES.parent / "docs/guides/resume.md"
 MODEL = EXAMPLES.parent / ".setup/models/qwen3-vl"
 
 
@@ -44,6 +46,20 @@ def test_looking_at_data_shows_shapes_shares_and_what_is_learned(made):
 
 def test_a_resumed_run_is_the_same_as_a_straight_one(made):
     assert "the same as without a stop: True" in run("resume", made)
+
+
+def test_what_the_guide_to_resuming_shows_runs(made, monkeypatch):
+    """But for what needs several processes, which `test_rank` runs."""
+    monkeypatch.chdir(Path(made).parent)
+    blocks = re.findall(r"^```python\n(.*?)^```", RESUME.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        if "mesh" not in block:
+            exec(block, names)
+    assert names["second"].sequence == 1
+    loader = stoker.Loader("recipe.toml", rank=0, world_size=1)
+    assert names["train"](loader, 5)["batches"] == 5
+    loader.close()
 
 
 def test_a_tiny_model_learns_and_says_how_long_it_waited(made):

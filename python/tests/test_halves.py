@@ -133,6 +133,11 @@ def test_a_front_is_a_loader_without_the_making(recipe, maker):
         assert mine.state_dict() == batch.state_dict() == front.state_dict()
         halfway = halfway or front.state_dict()
     assert front.sequence_at(0) is None
+    assert not front.ended
+    front.end()
+    assert front.ended
+    assert front.state_dict() == loader.state_dict()
+    assert front.state_dict(batches_ago=0) == batch.state_dict()
     assert front.report().samples == loader.report().samples
     front.load_state_dict(halfway)
     assert front.state_dict() == halfway

@@ -25,7 +25,7 @@ def test_help_of_a_batch_names_each_tensor_with_dtype_and_shape(recipe):
 def test_help_of_a_loader_names_each_argument_and_error():
     text = inspect.getdoc(stoker.Loader)
     arguments = list(inspect.signature(stoker.Loader).parameters)
-    assert arguments == ["recipe", "rank", "world_size", "overrides"]
+    assert arguments == ["recipe", "rank", "world_size", "group", "overrides"]
     errors = [name for name in stoker.__all__ if name.endswith("Error")]
     own = {"StokerError", "BugError", "CursorError", "ClusterError"}
     for name in [*arguments, *(set(errors) - own)]:

@@ -269,17 +269,6 @@ def test_too_many_bad_samples_are_a_dataset_error_that_names_the_first(recipe, t
     assert loader.report().replaced >= 20
 
 
-def test_a_state_of_another_recipe_is_refused(recipe):
-    state = stoker.Loader(recipe, overrides={"plan.seed": 1}).state_dict()
-    loader = stoker.Loader(recipe)
-    with pytest.raises(stoker.CursorError) as caught:
-        loader.load_state_dict(state)
-    assert "seed" in caught.value.field
-    with pytest.raises(stoker.CursorError, match=r"can.t be read"):
-        loader.load_state_dict({"nonsense": 1})
-    assert contents(loader) == contents(stoker.Loader(recipe))
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

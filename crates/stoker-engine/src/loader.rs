@@ -23,7 +23,7 @@ use crate::sample::Rank;
 use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease, Memory};
-pub use front::Front;
+pub use front::{Front, REMEMBERED};
 pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
 pub use maker::Maker;
 
@@ -84,7 +84,10 @@ impl Loader {
     pub fn next(&self, patience: Duration) -> Result<Next> {
         let _turn = self.turn();
         self.front.check()?;
-        let Some(sequence) = self.front.sequence_at(0) else { return Ok(Next::End) };
+        let Some(sequence) = self.front.sequence_at(0) else {
+            self.front.end();
+            return Ok(Next::End);
+        };
         let (flow, asked) = self.flow()?;
         let Some(batch) = flow.take(sequence, patience).map_err(|error| self.front.fail(error))?
         else {
@@ -100,9 +103,19 @@ impl Loader {
         Ok(Next::Batch(batch))
     }
 
-    /// Where to go on after the last batch that was handed over.
+    /// Whether [`Next::End`] was given, after which the run is to begin anew.
+    pub fn ended(&self) -> bool {
+        self.front.ended()
+    }
+
+    /// Where to go on after the last batch that was handed over, or after the end.
     pub fn state(&self) -> Cursor {
         self.front.state()
+    }
+
+    /// The state as it was before the last `batches` batches; see [`Front::state_ago`].
+    pub fn state_ago(&self, batches: usize) -> Option<Cursor> {
+        self.front.state_ago(batches)
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
 
+    from torch.distributed import DeviceMesh, ProcessGroup
+
     from stoker import Batch, Report
     from stoker.ray.calls import Call
 
@@ -58,6 +60,7 @@ class RayLoader:
         rank: This process in the data-parallel group, from 0; by default Ray Train's, else as for
             `stoker.Loader`.
         world_size: Size of that group; goes together with `rank`.
+        group: That group, in place of the two; as for `stoker.Loader`.
         overrides: Values by path that replace the recipe's.
         placement: Where workers are put. `auto`: on this rank's node, and on nodes without ranks or
             accelerators as far as that measurably helps. `local`: on this rank's node only.
@@ -88,6 +91,7 @@ class RayLoader:
         *,
         rank: int | None = None,
         world_size: int | None = None,
+        group: DeviceMesh | ProcessGroup | None = None,
         overrides: Mapping[str, Any] | None = None,
         placement: where.Placement = "auto",
         workers: int | None = None,
@@ -103,10 +107,9 @@ class RayLoader:
         if isinstance(vision, dict) and vision.get("pixels") is None:
             # An eighth of the bytes of f32 on every network card.
             document["vision"] = vision | {"pixels": "u8"}
-        front = self._open_front(document, rank=rank, world_size=world_size)
+        front = self._open_front(document, rank=rank, world_size=world_size, group=group)
         self._front = front
         self._placement = placement
-        self._ended = False
         roster = Roster(front.rank, front.world_size, document)
         self._fleet = Fleet(
             work=Work(
@@ -126,7 +129,7 @@ class RayLoader:
         self._end = weakref.finalize(self, _end, self._dispatcher, self._fleet, os.getpid())
 
     def __iter__(self) -> Self:
-        if self._ended:
+        if self._front.ended:
             with self._dispatcher.changed:
                 self._front.rewind()
                 self._restart()
@@ -171,7 +174,7 @@ class RayLoader:
                 raise dispatcher.broken
             head = schedule.head()
             if head is None:
-                self._ended = True
+                self._front.end()
                 raise StopIteration
             if head.error is not None:
                 raise head.error
@@ -193,7 +196,6 @@ class RayLoader:
             self._dispatcher.poke()
 
     def _restart(self) -> None:
-        self._ended = False
         self._dispatcher.schedule.reset()
 
     def __len__(self) -> int:
@@ -225,9 +227,9 @@ class RayLoader:
         """
         self._end()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, batches_ago: int | None = None) -> dict[str, Any]:
         """Where to go on after the last batch that was handed over; see `stoker.Loader`."""
-        return self._front.state_dict()
+        return self._front.state_dict(batches_ago=batches_ago)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where a state was taken, by this loader, another, or a `stoker.Loader`.

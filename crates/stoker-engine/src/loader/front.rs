@@ -2,6 +2,7 @@
 //! itself; a [`super::Loader`] makes them in this process, other front doors have them made
 //! elsewhere. State, length, report and the judgement on bad samples are the same in all of them.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ use crate::plan::Cursor;
 use crate::recipe::Recipe;
 use crate::sample::Rank;
 use crate::vision::Finish;
+
+/// For how many batches back the state is known: more than any trainer looks ahead, in 24 KiB.
+pub const REMEMBERED: usize = 1024;
 
 /// What one rank is to have, and has had.
 pub struct Front {
@@ -30,9 +34,21 @@ struct Seat {
     start: u64,
     /// Batches taken since.
     steps: u64,
+    /// The end of the run was seen.
+    ended: bool,
     tally: Tally,
+    /// Where the consumer was before each of the last batches that it took, the latest one last.
+    before: VecDeque<Mark>,
     last_hand_over: Option<Instant>,
     failed: Option<Error>,
+}
+
+/// Where a consumer was: what a cursor says beside the plan.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    batches: u64,
+    samples: u64,
+    bad_samples: u64,
 }
 
 impl Front {
@@ -75,6 +91,7 @@ impl Front {
         let mut seat = self.seat();
         let recipe = &self.rooms.recipe;
         let limit = recipe.engine.bad_sample_limit;
+        let before = self.mark(&seat);
         match seat.tally.with(&batch, limit, &recipe.sources()) {
             Ok(tally) => seat.tally = tally,
             Err(error) => {
@@ -83,8 +100,12 @@ impl Front {
             }
         }
         seat.steps += 1;
+        if seat.before.len() == REMEMBERED {
+            seat.before.pop_front();
+        }
+        seat.before.push_back(before);
         self.count(&batch);
-        batch.about.cursor = Some(self.cursor(&seat));
+        batch.about.cursor = Some(self.cursor(self.mark(&seat)));
         let now = Instant::now();
         let since = seat.last_hand_over.replace(now);
         let wall = since.map_or(blocked, |since| now - since);
@@ -119,27 +140,61 @@ impl Front {
         self.seat().failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Where to go on after the last batch that was handed over.
-    pub fn state(&self) -> Cursor {
-        self.cursor(&self.seat())
+    /// Takes note that the consumer sees the end of the run; see [`Cursor::ended`].
+    pub fn end(&self) {
+        self.seat().ended = true;
     }
 
-    fn cursor(&self, seat: &Seat) -> Cursor {
+    /// Whether the end of the run was seen, so that it is to begin anew.
+    pub fn ended(&self) -> bool {
+        self.seat().ended
+    }
+
+    /// Where to go on after the last batch that was handed over, or after the end.
+    pub fn state(&self) -> Cursor {
+        let seat = self.seat();
+        let cursor = self.cursor(self.mark(&seat));
+        if seat.ended { cursor.ending() } else { cursor }
+    }
+
+    /// The state as it was before the last `batches` batches were handed over: where to go on for a
+    /// trainer that holds so many which it has not trained on, and has not seen the end even if it
+    /// holds none. `None` if that was before a cursor was loaded, or more than [`REMEMBERED`] batches
+    /// ago.
+    pub fn state_ago(&self, batches: usize) -> Option<Cursor> {
+        let seat = self.seat();
+        let mark = match batches {
+            0 => self.mark(&seat),
+            _ => *seat.before.get(seat.before.len().checked_sub(batches)?)?,
+        };
+        Some(self.cursor(mark))
+    }
+
+    fn mark(&self, seat: &Seat) -> Mark {
+        let Tally { samples, bad_samples, .. } = seat.tally;
         let batches = seat.start + seat.steps * u64::from(self.rank.of);
-        self.rooms.plan.cursor(batches, seat.tally.samples, seat.tally.bad_samples)
+        Mark { batches, samples, bad_samples }
+    }
+
+    fn cursor(&self, mark: Mark) -> Cursor {
+        self.rooms.plan.cursor(mark.batches, mark.samples, mark.bad_samples)
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.
     pub fn load_state(&self, cursor: &Cursor) -> Result<()> {
         self.rooms.plan.check_cursor(cursor)?;
-        let tally = Tally::resumed(cursor);
-        *self.seat() = Seat { start: cursor.batches(), tally, ..Seat::default() };
+        let start = cursor.batches();
+        // A run that was made longer meanwhile goes on.
+        let ended = cursor.ended() && self.rooms.plan.batches_per_rank(start, self.rank) == Some(0);
+        *self.seat() = Seat { start, ended, tally: Tally::resumed(cursor), ..Seat::default() };
         Ok(())
     }
 
     /// Goes back to the beginning.
     pub fn rewind(&self) {
-        *self.seat() = Seat::default();
+        let mut seat = self.seat();
+        let before = std::mem::take(&mut seat.before);
+        *seat = Seat { before, ..Seat::default() };
     }
 
     /// Batches of this rank in the whole run; `None` if it is endless.

@@ -5,15 +5,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::{CursorError, Error, Result};
 
 /// The format of cursors; raised when their meaning changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// More than any run counts, of anything; far enough from the end of `u64` to reckon with.
 const MOST: u64 = 1 << 44;
+
+/// What stands in the place of a field that is not there.
+const ABSENT: &str = "absent";
+
+/// What is most likely wrong with a cursor that no plan could have made.
+const DAMAGED: &str = "it is damaged, or was not saved by stoker";
 
 /// Everything that decides what batches hold, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,20 +47,48 @@ pub struct Cursor {
     /// samples is judged, and how many ranks there were is not known here.
     samples: u64,
     bad_samples: u64,
+    /// Whether the consumer saw the end of the run. Gone through again it then begins anew, while
+    /// one whose last batch was just handed over has its end yet to come.
+    ended: bool,
     /// The plan that it belongs to.
     plan: Identity,
 }
 
 impl Cursor {
     pub(super) fn new(plan: Identity, batches: u64, samples: u64, bad_samples: u64) -> Self {
-        Self { version: VERSION, batches, samples, bad_samples, plan }
+        Self { version: VERSION, batches, samples, bad_samples, ended: false, plan }
     }
 
-    /// Reads a cursor back from the JSON that serde wrote.
+    /// The same, after the end of the run was seen.
+    #[must_use]
+    pub(crate) fn ending(self) -> Self {
+        Self { ended: true, ..self }
+    }
+
+    /// Reads a cursor back from the JSON that serde wrote; says which field is damaged.
     pub fn from_json(json: &str) -> Result<Self> {
-        serde_json::from_str(json).map_err(|error| {
-            refuse("", "", &error.to_string(), "it is damaged, or was not saved by stoker")
-        })
+        let fields = serde_json::from_str(json);
+        let mut fields: Map<String, Value> =
+            fields.map_err(|error| Self::unreadable(&error.to_string()))?;
+        let number = "a whole number";
+        let cursor = Self {
+            // First, since another version may have other fields.
+            version: checked(take(&mut fields, "version", number)?)?,
+            batches: take(&mut fields, "batches", number)?,
+            samples: take(&mut fields, "samples", number)?,
+            bad_samples: take(&mut fields, "bad_samples", number)?,
+            ended: take(&mut fields, "ended", "true or false")?,
+            plan: take(&mut fields, "plan", "a table of texts")?,
+        };
+        match fields.iter().next() {
+            None => Ok(cursor),
+            Some((name, value)) => Err(refuse(name, ABSENT, &shown(value), DAMAGED)),
+        }
+    }
+
+    /// What is said of something that is no cursor at all.
+    pub fn unreadable(reason: &str) -> Error {
+        refuse("", "", reason, DAMAGED)
     }
 
     /// Batches of the global sequence that have been delivered.
@@ -70,11 +106,13 @@ impl Cursor {
         self.bad_samples
     }
 
+    /// Whether the end of the run was seen.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
     pub(super) fn check(&self, plan: &Identity) -> Result<()> {
-        if self.version != VERSION {
-            let hint = "it was saved by another version of stoker; go on with that version";
-            return Err(refuse("version", &VERSION.to_string(), &self.version.to_string(), hint));
-        }
+        checked(self.version)?;
         let numbers = [
             ("batches", self.batches),
             ("samples", self.samples),
@@ -83,10 +121,10 @@ impl Cursor {
         for (name, number) in numbers {
             if number > MOST {
                 let most = format!("at most {MOST}");
-                return Err(refuse(name, &most, &number.to_string(), "it is damaged"));
+                return Err(refuse(name, &most, &number.to_string(), DAMAGED));
             }
         }
-        let absent = || "absent".to_owned();
+        let absent = || ABSENT.to_owned();
         for name in plan.0.keys().chain(self.plan.0.keys()) {
             let (here, there) = (plan.0.get(name), self.plan.0.get(name));
             if here != there {
@@ -99,6 +137,34 @@ impl Cursor {
         }
         Ok(())
     }
+}
+
+fn checked(version: u32) -> Result<u32> {
+    let hint = "it was saved by another version of stoker; go on with that version";
+    let (here, there) = (VERSION.to_string(), version.to_string());
+    if version == VERSION { Ok(version) } else { Err(refuse("version", &here, &there, hint)) }
+}
+
+/// Takes a field out of a document.
+fn take<T: DeserializeOwned>(
+    fields: &mut Map<String, Value>,
+    name: &str,
+    expected: &str,
+) -> Result<T> {
+    let value = fields.remove(name);
+    let found = value.as_ref().map_or_else(|| ABSENT.to_owned(), shown);
+    let read = value.and_then(|value| serde_json::from_value(value).ok());
+    read.ok_or_else(|| refuse(name, expected, &found, DAMAGED))
+}
+
+/// A value as an error shows it: whatever it is, not at length.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    let mut shown: String = text.chars().take(60).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 fn refuse(field: &str, expected: &str, found: &str, hint: &str) -> Error {

@@ -8,6 +8,7 @@ mod mixtures;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::recipe::Share;
@@ -126,10 +127,44 @@ fn a_foreign_cursor_is_refused_by_the_name_of_what_differs() {
 
 #[test]
 fn a_damaged_cursor_is_refused() {
-    for json in ["", "{}", "[1]", r#"{"version":1,"batches":-1,"bad_samples":0,"plan":{}}"#] {
+    for json in ["", "[1]", "null", "{\"version\": 2"] {
         let error = Cursor::from_json(json).unwrap_err().to_string();
         assert!(error.starts_with("the cursor can't be read: "), "{json}: {error}");
     }
+}
+
+#[test]
+fn a_damaged_cursor_is_refused_by_the_name_of_the_field() {
+    let plan = plan(10, &config(0, 64, None), 3);
+    let whole = serde_json::to_value(plan.cursor(5, 40, 0)).unwrap();
+    let refusal = |cursor: &serde_json::Value| {
+        let read = Cursor::from_json(&cursor.to_string());
+        read.and_then(|cursor| plan.check_cursor(&cursor)).unwrap_err().to_string()
+    };
+    for name in ["version", "batches", "samples", "bad_samples", "ended", "plan"] {
+        let mut cursor = whole.clone();
+        cursor.as_object_mut().unwrap().remove(name);
+        let error = refusal(&cursor);
+        assert!(error.contains(&format!("does not fit: {name} is absent there")), "{error}");
+        for wrong in [json!(-1), json!(0.5), json!("7"), json!(null), json!(u64::MAX), json!([3])] {
+            cursor[name] = wrong;
+            let error = refusal(&cursor);
+            let expected = format!("does not fit: {name} is {} there", cursor[name]);
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+    let mut cursor = whole.clone();
+    cursor["lanes"] = json!(64);
+    let error = refusal(&cursor);
+    assert!(error.contains("does not fit: lanes is 64 there and absent here"), "{error}");
+    cursor["version"] = json!(1);
+    let error = refusal(&cursor);
+    assert!(error.contains("version is 1 there and 2 here; it was saved by another"), "{error}");
+    cursor = whole;
+    cursor["plan"]["plan.seed"] = json!("x".repeat(500));
+    cursor["plan"] = json!([cursor["plan"]]);
+    let error = refusal(&cursor);
+    assert!(error.contains("plan is [{") && error.len() < 300, "{error}");
 }
 
 #[test]
