@@ -58,7 +58,8 @@ impl Failure {
     }
 }
 
-fn code_of(error: &Error) -> u8 {
+/// Whose turn it is after an error.
+pub(crate) fn code_of(error: &Error) -> u8 {
     match error {
         Error::Recipe(_) | Error::Cursor(_) | Error::Budget(_) => USAGE,
         Error::Dataset(error) => match error.kind {

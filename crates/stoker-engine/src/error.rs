@@ -149,6 +149,26 @@ pub struct SampleError {
     pub origin: String,
 }
 
+/// What became of a bad sample in a run that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Another row stands in its place.
+    Replaced,
+    /// It keeps its place, and nothing of it is learned or shown.
+    Neutralised,
+}
+
+impl Outcome {
+    /// Its one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replaced => "replaced",
+            Self::Neutralised => "neutralised",
+        }
+    }
+}
+
 /// A bad sample that was gone on from, as a batch remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSample {

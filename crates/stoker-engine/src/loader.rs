@@ -10,6 +10,7 @@ mod front;
 mod look;
 mod maker;
 mod tally;
+mod verify;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +27,8 @@ pub use crate::engine::{Batch, Lease, Memory};
 pub use front::Front;
 pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
 pub use maker::Maker;
+pub use tally::too_many_bad;
+pub use verify::{Finding, Interruption, Verified, Verify};
 
 /// Batches that may be filled at once, from the one that is asked for next on: one with the
 /// consumer soon, one being finished, and two to even out batches of unequal work. More would only

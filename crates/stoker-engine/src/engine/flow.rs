@@ -12,6 +12,7 @@
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
 
 mod find;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt, TryStreamExt};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::AbortHandle;
 
 use super::batch::Batch;
@@ -31,11 +32,14 @@ use super::machine;
 use super::pool::{Expected, Pool};
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
-use super::workers::{Work, Workers, message};
+use super::workers::{Bench, Work, Workers, message};
 use crate::error::{BudgetError, Error, Flaw, Result};
 use crate::sample::{EncodedImage, Measured};
 
 use find::Found;
+
+pub use verify::Finding;
+pub(crate) use verify::{Findings, Told};
 
 /// Images that decode to more than this are decoded one at a time, so that scratch memory stays
 /// bounded by this times the number of workers, plus one large image.
@@ -295,13 +299,7 @@ impl Line {
         mut slot: Slot,
         permits: Arc<Vec<Permit>>,
     ) -> Result<Option<Flaw>> {
-        let decoded = image.header.stored.pixels() * 3;
-        let _alone = if decoded > LARGE_IMAGE {
-            self.check_scratch(decoded)?;
-            Some(self.large_image.acquire().await.map_err(|_| Error::Stopped)?)
-        } else {
-            None
-        };
+        let _alone = self.scratch_for(&image).await?;
         let rooms = Arc::clone(&self.rooms);
         let fill = move |bench: &mut _| {
             let outcome = rooms.fill(&image, &mut slot, bench);
@@ -309,6 +307,16 @@ impl Line {
             outcome.err()
         };
         self.workers.run(Work::Fill, sequence, fill).await
+    }
+
+    /// The right to decode an image; large ones are decoded one at a time.
+    async fn scratch_for(&self, image: &EncodedImage) -> Result<Option<SemaphorePermit<'_>>> {
+        let decoded = image.header.stored.pixels() * 3;
+        if decoded <= LARGE_IMAGE {
+            return Ok(None);
+        }
+        self.check_scratch(decoded)?;
+        Ok(Some(self.large_image.acquire().await.map_err(|_| Error::Stopped)?))
     }
 
     fn check_scratch(&self, decoded: u64) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::error::{
     Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
-use crate::image;
+use crate::image::{self, Decoder};
 use crate::metrics::{Metrics, Room};
 use crate::pack::{self, Layout, PatchRow};
 use crate::plan::{Identity, Plan};
@@ -154,32 +154,40 @@ impl Rooms {
         slot: &mut [u8],
         bench: &mut Bench,
     ) -> Result<(), Flaw> {
-        let decoded = {
-            let _busy = self.metrics.room(Room::Image).enter();
-            let limits = &self.recipe.image;
-            bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb)
-        };
+        let decoded = self.decode(image, &mut bench.decoder);
         let meter = self.metrics.room(Room::Vision);
         let _busy = meter.enter();
         meter.bytes.add(slot.len() as u64);
         match decoded {
             Ok(rgb) => {
-                self.metrics.room(Room::Image).bytes.add(rgb.pixels.len() as u64);
                 self.vision.write(rgb, &image.plan, slot, &mut bench.scratch);
                 Ok(())
             }
             Err(flaw) => {
                 self.vision.write_neutral(&image.plan, slot);
-                Err(of_image(flaw, &image.name))
+                Err(flaw)
             }
         }
     }
 
+    /// Decodes an image: all of a sample's way through the rooms that may still fail once it is
+    /// measured.
+    pub(super) fn decode<'a>(
+        &self,
+        image: &EncodedImage,
+        decoder: &'a mut Decoder,
+    ) -> Result<&'a RgbImage, Flaw> {
+        let meter = self.metrics.room(Room::Image);
+        let _busy = meter.enter();
+        let rgb = decoder.decode(&image.bytes, &image.header, &self.recipe.image, self.rgb);
+        let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
+        meter.bytes.add(rgb.pixels.len() as u64);
+        Ok(rgb)
+    }
+
     /// An image as the model sees it.
     pub(super) fn look(&self, image: &EncodedImage, bench: &mut Bench) -> Result<RgbImage, Flaw> {
-        let limits = &self.recipe.image;
-        let rgb = bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb);
-        let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
+        let rgb = self.decode(image, &mut bench.decoder)?;
         Ok(self.vision.resize(rgb, &image.plan, &mut bench.scratch).clone())
     }
 

@@ -11,6 +11,11 @@ const JUDGED_FROM: u64 = 1000;
 /// How many bad samples an error lists.
 const LISTED: usize = 10;
 
+/// Whether bad samples are more than `limit`, a share of all that were had.
+pub fn too_many_bad(bad_samples: u64, samples: u64, limit: f64) -> bool {
+    bad_samples as f64 > limit * samples.max(JUDGED_FROM) as f64
+}
+
 /// What this rank has had.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
@@ -34,11 +39,10 @@ impl Tally {
         tally.bad_samples += batch.bad_samples().len() as u64;
         tally.listed.extend(batch.bad_samples().iter().map(ToString::to_string));
         tally.listed.truncate(LISTED);
-        if tally.bad_samples as f64 <= limit * tally.samples.max(JUDGED_FROM) as f64 {
-            Ok(tally)
-        } else {
-            Err(tally.too_many(limit, source))
+        if too_many_bad(tally.bad_samples, tally.samples, limit) {
+            return Err(tally.too_many(limit, source));
         }
+        Ok(tally)
     }
 
     fn too_many(&self, limit: f64, source: &str) -> Error {

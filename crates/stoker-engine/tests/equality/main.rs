@@ -9,6 +9,7 @@ mod bad_samples;
 mod maker;
 mod mixtures;
 mod resume;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;

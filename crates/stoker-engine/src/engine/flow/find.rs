@@ -59,7 +59,7 @@ impl Line {
         unreachable!("candidates end with an error")
     }
 
-    async fn try_sample(
+    pub(super) async fn try_sample(
         self: &Arc<Self>,
         sequence: u64,
         id: SampleId,
