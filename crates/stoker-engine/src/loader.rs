@@ -7,6 +7,7 @@
 //! loader that resumes fetches nothing that was consumed before.
 
 mod front;
+mod ledger;
 mod look;
 mod maker;
 mod tally;

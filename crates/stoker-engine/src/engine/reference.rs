@@ -12,7 +12,7 @@ use super::peek::Peek;
 use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
 use super::workers::Bench;
-use crate::error::{Error, Flaw, Result, SampleError};
+use crate::error::{Error, Flaw, Outcome, Result, SampleError};
 use crate::pack::Layout;
 use crate::sample::{BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
 
@@ -164,14 +164,19 @@ pub(super) fn finished(
     lease: super::block::Lease,
     bad: Vec<SampleError>,
 ) -> Batch {
+    let ids: Vec<SampleId> = samples.iter().map(|sample| sample.id).collect();
+    let bad = bad.into_iter().map(|error| {
+        let stays = ids.contains(&error.id);
+        error.into_bad(if stays { Outcome::Neutralised } else { Outcome::Replaced })
+    });
     let about = About {
         name,
         sequence,
-        samples: samples.iter().map(|sample| sample.id).collect(),
+        bad: bad.collect(),
+        samples: ids,
         tensors: layout.tensors,
         tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
-        bad: bad.into_iter().map(Into::into).collect(),
         cursor: None,
     };
     Batch { about, lease: Arc::new(lease) }

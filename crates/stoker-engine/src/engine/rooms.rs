@@ -12,7 +12,7 @@ use super::catalog::Catalog;
 use super::workers::Bench;
 use crate::error::{
     Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
-    Problem, Result, SampleError,
+    Outcome, Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
 use crate::image::{self, Decoder};
@@ -77,7 +77,9 @@ impl Rooms {
             0 => Ok(self.plan.sample_at(position)),
             1..=MOST_ATTEMPTS => Ok(self.plan.spare(position, attempt)),
             _ => Err(Error::Dataset(DatasetError {
-                kind: DatasetErrorKind::Data,
+                kind: DatasetErrorKind::BadSamples(
+                    met.iter().map(|bad| bad.clone().into_bad(Outcome::Replaced)).collect(),
+                ),
                 line: None,
                 reason: format!(
                     "a sample and {MOST_ATTEMPTS} spares for it are all bad, the last one so: {}",

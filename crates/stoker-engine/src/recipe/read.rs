@@ -164,6 +164,7 @@ fn engine(section: &mut Reader<'_>) -> Engine {
             .choice("on-bad-sample", ON_BAD_SAMPLE)
             .unwrap_or(default.on_bad_sample),
         bad_sample_limit: section.share("bad-sample-limit").unwrap_or(default.bad_sample_limit),
+        ledger: local_path(section, "ledger"),
     }
 }
 

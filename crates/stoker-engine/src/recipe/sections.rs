@@ -220,6 +220,9 @@ pub struct Engine {
     pub on_bad_sample: OnBadSample,
     /// Largest share of bad samples before the run is stopped. 0.01.
     pub bad_sample_limit: f64,
+    /// Folder that bad samples are written down in while the run goes on, a file for each rank; not
+    /// written down by default.
+    pub ledger: Option<String>,
 }
 
 /// What becomes of bad samples.
@@ -322,6 +325,7 @@ impl Default for Engine {
             prefetch: 32,
             on_bad_sample: OnBadSample::Replace,
             bad_sample_limit: 0.01,
+            ledger: None,
         }
     }
 }

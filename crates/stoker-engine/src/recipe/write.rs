@@ -71,6 +71,7 @@ impl Recipe {
                 "prefetch": engine.prefetch,
                 "on-bad-sample": name_of(ON_BAD_SAMPLE, &engine.on_bad_sample),
                 "bad-sample-limit": engine.bad_sample_limit,
+                "ledger": engine.ledger,
             },
         })
     }

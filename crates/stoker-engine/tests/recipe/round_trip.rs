@@ -122,9 +122,11 @@ prop_compose! {
         prefetch in 0_u32..=1024,
         on_bad_sample in one_of(&[OnBadSample::Replace, OnBadSample::Stop]),
         bad_sample_limit in 0.0..=1.0,
+        ledger in of(path()),
     ) -> Recipe {
         let pack = Pack { batch_size, pad_to_multiple };
-        let engine = Engine { memory, workers, prefetch, on_bad_sample, bad_sample_limit };
+        let engine =
+            Engine { memory, workers, prefetch, on_bad_sample, bad_sample_limit, ledger };
         Recipe { fetch, image, vision, text, pack, engine, ..sources }
     }
 }
