@@ -270,6 +270,45 @@ fn with_bad_samples(store: &Store) -> [String; 2] {
 }
 
 #[test]
+fn plan_says_what_becomes_of_the_end_of_a_run() {
+    let store = Store::start();
+    for (remainder, ranks, lines) in [
+        (
+            "fill",
+            "4",
+            ["24 samples, 2 batches on each of 4 ranks", "is filled up with 8 of the epoch after"],
+        ),
+        (
+            "pad",
+            "4",
+            ["24 samples, 2 batches on each of 4 ranks", "8 places of the last round are padding"],
+        ),
+        (
+            "drop",
+            "4",
+            ["16 samples, 1 batches on each of 4 ranks", "8 at the end make no whole round"],
+        ),
+        (
+            "pad",
+            "2",
+            ["24 samples, 3 batches on each of 2 ranks: all that the recipe asks for\n", ""],
+        ),
+    ] {
+        let set = format!("plan.remainder={remainder}");
+        let more = ["--world-size", ranks, "--set", "plan.epochs=1", "--set", &set];
+        let shown = store.output("plan", &more);
+        assert!(lines.iter().all(|line| shown.contains(line)), "{remainder}: {shown}");
+        let count = if ranks == "4" { 8 } else { 0 };
+        let json = store.output("plan", &[&more[..], &["--json"]].concat());
+        let whole: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            (&whole["remainder"], &whole["remainder_samples"]),
+            (&remainder.into(), &count.into())
+        );
+    }
+}
+
+#[test]
 fn verify_says_nothing_against_good_data() {
     let store = Store::start();
     assert_eq!(store.output("verify", &[]), "0 bad among 24 samples (0.00 %)\n");

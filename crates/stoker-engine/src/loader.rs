@@ -26,7 +26,7 @@ use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::Front;
-pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
+pub use look::{IndexSummary, Length, Outlook, Peek, index, outlook, peek};
 pub use maker::Maker;
 pub use tally::too_many_bad;
 pub use verify::{Finding, Interruption, Verified, Verify};

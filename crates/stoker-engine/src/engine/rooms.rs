@@ -22,6 +22,7 @@ use crate::plan::{Identity, Plan};
 use crate::recipe::{OnBadSample, Recipe, RgbRules};
 use crate::sample::{
     EncodedImage, Extent, ImageRef, Measured, Position, RawSample, RgbImage, Sample, SampleId,
+    Standing,
 };
 use crate::text::Encoder;
 use crate::vision::Preprocessor;
@@ -91,6 +92,26 @@ impl Rooms {
         }
     }
 
+    /// What the sample that was found for a position is there for; and of the bad ones that were met
+    /// on the way to it, those that count.
+    pub(super) fn standing(
+        &self,
+        position: Position,
+        mut measured: Measured,
+        mut bad: Vec<SampleError>,
+    ) -> (Measured, Vec<SampleError>) {
+        if self.plan.is_padding(position) {
+            measured.standing = Standing::Padding;
+            bad.clear();
+        } else if let Some(own) = bad.first().filter(|_| self.plan.keeps_rows()) {
+            (measured.id, measured.origin) = (own.id, own.origin.clone());
+            measured.standing = Standing::Neutral;
+            // Spares have places of their own, where they count.
+            bad.truncate(1);
+        }
+        (measured, bad)
+    }
+
     /// What a line means.
     pub(super) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
         let meter = self.metrics.room(Room::Dataset);
@@ -133,7 +154,8 @@ impl Rooms {
         let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
         meter.bytes.add(size_of_val(text.tokens.as_slice()) as u64);
         images.truncate(text.images);
-        Ok(Measured { id: sample.id, text, images, origin: sample.origin })
+        let (id, origin, standing) = (sample.id, sample.origin, Standing::Sample);
+        Ok(Measured { id, text, images, origin, standing })
     }
 
     fn inspect(&self, name: String, bytes: Bytes) -> Result<EncodedImage, Flaw> {
@@ -147,6 +169,14 @@ impl Rooms {
     pub(super) fn layout(&self, samples: &[Measured]) -> Layout {
         let row = PatchRow { dtype: self.vision.dtype(), columns: self.vision.columns() };
         pack::layout(samples, row, &self.recipe.pack)
+    }
+
+    /// Writes the mean colour in place of an image that is not shown.
+    pub(super) fn hide(&self, image: &EncodedImage, slot: &mut [u8]) {
+        let meter = self.metrics.room(Room::Vision);
+        let _busy = meter.enter();
+        meter.bytes.add(slot.len() as u64);
+        self.vision.write_neutral(&image.plan, slot);
     }
 
     /// Decodes an image and writes its patches; on a flaw, the mean colour.

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::{Bench, Flow, Line, Permit, Work, caught};
+use crate::dataset::Dataset;
 use crate::error::{Error, Flaw, Outcome, Result, SampleError};
 use crate::metrics::Room;
 use crate::recipe::OnBadSample;
@@ -134,7 +135,7 @@ impl Line {
 
     /// The rows of all datasets, in order.
     fn rows(&self) -> impl Iterator<Item = SampleId> + use<> {
-        let rows: Vec<u64> = self.rooms.catalog.datasets().iter().map(|one| one.rows()).collect();
+        let rows: Vec<u64> = self.rooms.catalog.datasets().iter().map(Dataset::rows).collect();
         let datasets = (0..).zip(rows);
         datasets.flat_map(|(dataset, rows)| (0..rows).map(move |row| SampleId { dataset, row }))
     }
@@ -166,6 +167,7 @@ impl Line {
                 let flaw = self.decode_all(turn, measured, permits).await?;
                 Ok(flaw.map(|flaw| (flaw, Outcome::Neutralised)))
             }
+            Err(flaw) if self.rooms.plan.keeps_rows() => Ok(Some((flaw, Outcome::Neutralised))),
             Err(flaw) => Ok(Some((flaw, Outcome::Replaced))),
         }
     }
@@ -188,9 +190,7 @@ impl Line {
         for image in measured.images {
             let _alone = self.scratch_for(&image).await?;
             let rooms = Arc::clone(&self.rooms);
-            let decode = move |bench: &mut Bench| {
-                rooms.decode(&image, &mut bench.decoder).err()
-            };
+            let decode = move |bench: &mut Bench| rooms.decode(&image, &mut bench.decoder).err();
             if let Some(flaw) = self.workers.run(Work::Fill, turn, decode).await? {
                 return Ok(Some(flaw));
             }
