@@ -213,10 +213,18 @@ impl Batch {
         (name.lane, name.number)
     }
 
-    /// The samples in it, in order, as pairs of dataset and row, both from 0.
+    /// The samples in it, in order, as pairs of dataset and row, both from 0. What pads the last
+    /// batches of a pass is none, and stands behind them.
     #[getter]
     fn samples(&self) -> Vec<(u32, u64)> {
         self.inner.anywhere().samples().iter().map(|id| (id.dataset, id.row)).collect()
+    }
+
+    /// For each place of the batch whether it is a sample to reckon with: False where one was
+    /// neutralised, and on padding.
+    #[getter]
+    fn sample_mask(&self) -> Vec<bool> {
+        self.inner.anywhere().sample_mask().to_vec()
     }
 
     /// Bytes of all tensors.

@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use stoker_engine::error::{DatasetErrorKind, Error, FetchErrorKind, Problem};
+use stoker_engine::error::{BadSample, DatasetErrorKind, Error, FetchErrorKind, Problem};
 
 /// The exception to raise for an error.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
@@ -39,11 +39,13 @@ fn fill<'a>(
             Ok("RecipeError")
         }
         Error::Dataset(error) => {
-            let kind = match error.kind {
-                DatasetErrorKind::Data => "data",
-                DatasetErrorKind::Disk => "disk",
+            let (kind, bad_samples): (_, &[BadSample]) = match &error.kind {
+                DatasetErrorKind::Data => ("data", &[]),
+                DatasetErrorKind::BadSamples(bad) => ("bad-samples", bad),
+                DatasetErrorKind::Disk => ("disk", &[]),
             };
             fields.set_item("kind", kind)?;
+            fields.set_item("bad_samples", listed(errors, bad_samples)?)?;
             fields.set_item("line", error.line)?;
             fields.set_item("reason", &error.reason)?;
             fields.set_item("hint", &error.hint)?;
@@ -86,6 +88,27 @@ fn fill<'a>(
         Error::Stopped => Ok("StoppedError"),
         Error::Bug(_) => Ok("BugError"),
     }
+}
+
+/// Bad samples as a list of `stoker.errors.BadSample`.
+fn listed<'py>(
+    errors: &Bound<'py, PyModule>,
+    bad_samples: &[BadSample],
+) -> PyResult<Bound<'py, PyList>> {
+    let (py, class) = (errors.py(), errors.getattr("BadSample")?);
+    let list = PyList::empty(py);
+    for bad in bad_samples {
+        let fields = PyDict::new(py);
+        fields.set_item("sample", (bad.id.dataset, bad.id.row))?;
+        fields.set_item("outcome", bad.outcome.as_str())?;
+        fields.set_item("room", bad.room.as_str())?;
+        fields.set_item("code", &bad.code)?;
+        fields.set_item("reason", &bad.reason)?;
+        fields.set_item("hint", &bad.hint)?;
+        fields.set_item("origin", &bad.origin)?;
+        list.append(class.call((), Some(&fields))?)?;
+    }
+    Ok(list)
 }
 
 fn kind(kind: FetchErrorKind) -> &'static str {

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from stoker._native import Batch, Loader, Tensor, __version__
 from stoker.errors import (
+    BadSample,
     BudgetError,
     BugError,
     ClusterError,
@@ -30,6 +31,7 @@ from stoker.report import Report
 Mapping.register(Batch)
 
 __all__ = [
+    "BadSample",
     "Batch",
     "BudgetError",
     "BugError",

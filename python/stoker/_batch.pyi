@@ -130,7 +130,19 @@ class Batch(Mapping[str, Tensor]):
 
     @property
     def samples(self) -> list[tuple[int, int]]:
-        """The samples in it, in order, as pairs of dataset and row, both from 0."""
+        """The samples in it, in order, as pairs of dataset and row, both from 0.
+
+        What pads the last batches of a pass (`plan.remainder = "pad"`) is no sample: it stands
+        behind them, so that `zip(batch.samples, outputs)` leaves it out.
+        """
+
+    @property
+    def sample_mask(self) -> list[bool]:
+        """For each of the B places whether it is a sample to reckon with.
+
+        False where one was neutralised (its labels are -100, its images of one colour), and on
+        padding.
+        """
 
     @property
     def nbytes(self) -> int:

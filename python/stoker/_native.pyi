@@ -79,7 +79,7 @@ class Loader:
                 were indexed.
             SampleError: A sample is unusable and `engine.on-bad-sample` is `stop`.
             DatasetError: More samples are unusable than `engine.bad-sample-limit` allows, or a
-                hundred one after the other.
+                hundred one after the other; or the ledger can't be written.
             BudgetError: One batch needs more than its part of `engine.memory`, or the trainer
                 holds so many earlier ones that no memory came free for 20 seconds.
             StoppedError: The loader was closed, perhaps meanwhile and by another thread.
@@ -232,7 +232,8 @@ class Front:
 
         Raises:
             BugError: It is not the one that comes next.
-            DatasetError: More samples are unusable than `engine.bad-sample-limit` allows.
+            DatasetError: More samples are unusable than `engine.bad-sample-limit` allows, or the
+                ledger can't be written.
         """
 
     def state_dict(self, *, batches_ago: int | None = None) -> dict[str, Any]:

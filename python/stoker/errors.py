@@ -24,6 +24,24 @@ class Problem(SimpleNamespace):
     """What to write instead, where we can tell."""
 
 
+class BadSample(SimpleNamespace):
+    """A sample that can't be used, and what became of it."""
+
+    sample: tuple[int, int]
+    """Dataset and row, both from 0."""
+    outcome: str
+    """`replaced` by another row, or `neutralised`."""
+    room: str
+    """Where it was found: `dataset`, `fetch`, `image`, `vision`, `text`, …"""
+    code: str
+    """A stable short name, such as `truncated`."""
+    reason: str
+    """What is wrong, and with which image, if one is to blame."""
+    hint: str | None
+    origin: str
+    """The source and the line in it, counted from 1: `s3://bucket/train.jsonl:17`."""
+
+
 class RecipeError(StokerError):
     """For the author of the recipe: every problem in it, at once."""
 
@@ -34,7 +52,10 @@ class DatasetError(StokerError):
     """For the owner of the data: the source is not what it should be, or too much of it is bad."""
 
     kind: str
-    """`data`, or `disk`: the index can't be written."""
+    """`data`; `bad-samples`: too many of them; or `disk`: the index or the ledger can't be
+    written."""
+    bad_samples: list[BadSample]
+    """The first of them (100 at most), where there are too many; else empty."""
     uri: str
     """The source."""
     line: int | None

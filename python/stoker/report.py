@@ -39,6 +39,9 @@ class Report(SimpleNamespace):
     """Bad samples that kept their place, learned nothing and show no image."""
     bad_samples: list[str]
     """What was wrong with the latest of them (100 at most), oldest first."""
+    flaws: list[SimpleNamespace]
+    """How many there were of each kind: `room`, `code`, `outcome` (`replaced` or `neutralised`),
+    `samples`."""
     workers: int
     """Worker threads."""
 

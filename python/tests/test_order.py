@@ -17,9 +17,14 @@ BATCHES = 48
 SIZE = 5
 
 
-def test_the_golden_orders_are_what_the_model_writes():
-    model = runpy.run_path(str(GOLDEN / "model.py"))
-    assert model["written"]() == (GOLDEN / "orders.json").read_text()
+@pytest.fixture(scope="module")
+def files():
+    return runpy.run_path(str(GOLDEN / "model.py"))["files"]()
+
+
+@pytest.mark.parametrize("name", ["orders.json", "ends.json"])
+def test_the_golden_orders_are_what_the_model_writes(files, name):
+    assert files[name] == (GOLDEN / name).read_text()
 
 
 ORDER = model.Recipe(

@@ -94,6 +94,7 @@ def test_ray_data_has_a_row_for_each_batch(recipe, monkeypatch):
     with stoker.Loader(recipe) as loader:
         for row, batch in zip(rows, loader, strict=True):
             assert row.pop("sequence") == batch.sequence
+            assert row.pop("sample_mask").tolist() == batch.sample_mask
             arrays = batch.numpy()
             assert row.keys() == arrays.keys()
             for name, array in arrays.items():

@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Index(RecipeArguments),
     /// Show what a run will see of each dataset, and warn of what is seen too little or too often
     Plan(PlanArguments),
+    /// Check every sample of a recipe's datasets as a run would, and list those that can't be used
+    Verify(VerifyArguments),
     /// Show a recipe with all its defaults, as TOML
     Recipe(RecipeArguments),
     /// Serve a folder over the S3 protocol, if asked with the latency of a distant store
@@ -93,6 +95,17 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "EPOCHS", default_value_t = 4.0)]
     pub(crate) most_epochs: f64,
     /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0: no bad samples. 3: there are some. Others as for all commands: it did not get to the end.")]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// Print JSON, one object a line: each bad sample, and at the end a summary
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -11,6 +11,11 @@ pub(crate) fn of_batches(number: Option<u64>) -> ProgressBar {
     bar(number, template)
 }
 
+/// Samples that are checked.
+pub(crate) fn of_samples(number: u64) -> ProgressBar {
+    bar(Some(number), "{wide_bar} {pos}/{len} samples  {per_sec}  {msg}  {eta} left")
+}
+
 /// Bytes that an index is built from.
 pub(crate) fn of_bytes() -> ProgressBar {
     bar(Some(0), "{wide_bar} {bytes}/{total_bytes} indexed  {bytes_per_sec}")

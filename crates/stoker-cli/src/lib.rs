@@ -13,6 +13,7 @@ mod peek;
 mod plan;
 mod run;
 mod serve;
+mod verify;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
@@ -51,6 +52,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Outcome {
         Command::Peek(arguments) => peek::peek(&arguments, out, colours()),
         Command::Index(arguments) => index::index(&arguments, out),
         Command::Plan(arguments) => plan::plan(&arguments, out),
+        Command::Verify(arguments) => verify::verify(&arguments, out),
         Command::Recipe(arguments) => {
             write!(out, "{}", recipe(&arguments)?.to_toml())?;
             Ok(outcome::OK)

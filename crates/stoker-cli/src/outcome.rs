@@ -58,11 +58,12 @@ impl Failure {
     }
 }
 
-fn code_of(error: &Error) -> u8 {
+/// Whose turn it is after an error.
+pub(crate) fn code_of(error: &Error) -> u8 {
     match error {
         Error::Recipe(_) | Error::Cursor(_) | Error::Budget(_) => USAGE,
         Error::Dataset(error) => match error.kind {
-            DatasetErrorKind::Data => DATA,
+            DatasetErrorKind::Data | DatasetErrorKind::BadSamples(_) => DATA,
             DatasetErrorKind::Disk => FAILED,
         },
         Error::Sample(_) => DATA,
@@ -111,6 +112,7 @@ mod tests {
             (Error::Recipe(Vec::new()), 2),
             (Error::Budget(budget), 2),
             (dataset(DatasetErrorKind::Data), 3),
+            (dataset(DatasetErrorKind::BadSamples(Vec::new())), 3),
             (dataset(DatasetErrorKind::Disk), 1),
             (fetch(FetchErrorKind::TooLarge), 3),
             (fetch(FetchErrorKind::Denied), 4),

@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use serde_json::{Value, json};
-use stoker_engine::loader::{self, Outlook};
-use stoker_engine::recipe::Share;
+use stoker_engine::loader::{self, Length, Outlook};
+use stoker_engine::recipe::{Remainder, Share};
 
 use crate::args::PlanArguments;
 use crate::outcome::{self, Failure, Outcome};
@@ -13,37 +13,41 @@ use crate::{bar, recipe};
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Outcome {
     let recipe = recipe(&arguments.recipe)?;
-    let step = u64::from(recipe.pack.batch_size).saturating_mul(u64::from(arguments.world_size));
-    let samples = arguments.batches.map(|batches| batches.saturating_mul(step));
     let bar = bar::of_bytes();
-    let seen = loader::outlook(&recipe, samples, &mut bar::follow(&bar));
+    let (ranks, batches) = (arguments.world_size, arguments.batches);
+    let seen = loader::outlook(&recipe, ranks, batches, &mut bar::follow(&bar));
     bar.finish_and_clear();
-    let seen = seen?;
+    let (seen, length) = seen?;
     let lines: Vec<Line> = seen.iter().map(|one| Line::new(one, &seen, arguments)).collect();
-    let samples: u64 = seen.iter().map(|one| one.samples).sum();
-    let length = Length {
-        samples,
-        batches: samples.div_ceil(step),
-        ends: recipe.plan.epochs.is_some(),
-        cut: arguments.batches.is_some(),
-    };
+    let run = Run { length, ends: recipe.plan.epochs.is_some(), remainder: recipe.plan.remainder };
     if arguments.json {
-        write_json(out, &lines, &length, arguments)?;
+        write_json(out, &lines, &run, arguments)?;
     } else {
-        write_table(out, &lines, &length, arguments)?;
+        write_table(out, &lines, &run, arguments)?;
     }
     Ok(outcome::OK)
 }
 
-/// How long the run is.
-struct Length {
-    samples: u64,
-    /// Of each rank.
-    batches: u64,
-    /// Whether the recipe says so; else one epoch of it is shown.
+/// How long the run is, and why.
+struct Run {
+    length: Length,
+    /// Whether the recipe ends it; else one epoch of it is shown.
     ends: bool,
-    /// Whether the command line says so.
-    cut: bool,
+    remainder: Remainder,
+}
+
+impl Run {
+    /// What becomes of samples that make no whole round of batches.
+    fn remainder(&self) -> Option<String> {
+        let Length { remainder: count, .. } = self.length;
+        (self.ends && count > 0).then(|| match self.remainder {
+            Remainder::Fill => {
+                format!("the last round is filled up with {count} of the epoch after")
+            }
+            Remainder::Pad => format!("{count} places of the last round are padding"),
+            Remainder::Drop => format!("{count} at the end make no whole round, and are left out"),
+        })
+    }
 }
 
 /// What is told of one dataset.
@@ -91,7 +95,7 @@ fn warning(seen: &Outlook, epochs: f64, most: f64) -> Option<String> {
 fn write_table(
     out: &mut dyn Write,
     lines: &[Line<'_>],
-    length: &Length,
+    run: &Run,
     arguments: &PlanArguments,
 ) -> Result<(), Failure> {
     let head = ["dataset", "asked", "rows", "samples", "share", "epochs"].map(str::to_owned);
@@ -112,17 +116,20 @@ fn write_table(
         }
         writeln!(out)?;
     }
-    let Length { samples, batches, .. } = length;
+    let Length { samples, batches, .. } = run.length;
     let ranks = match arguments.world_size {
         1 => String::new(),
         ranks => format!(" on each of {ranks} ranks"),
     };
-    let why = match (length.cut, length.ends) {
-        (true, _) => "",
-        (false, true) => ": all that the recipe asks for",
-        (false, false) => ": one epoch of an endless recipe",
+    let why = match (arguments.batches, run.ends) {
+        (Some(_), _) => "",
+        (None, true) => ": all that the recipe asks for",
+        (None, false) => ": one epoch of an endless recipe",
     };
     writeln!(out, "\n{samples} samples, {batches} batches{ranks}{why}")?;
+    if let Some(remainder) = run.remainder() {
+        writeln!(out, "{remainder}")?;
+    }
     let mut warnings = lines.iter().filter_map(|line| line.warning.as_deref()).peekable();
     if warnings.peek().is_some() {
         writeln!(out)?;
@@ -136,7 +143,7 @@ fn write_table(
 fn write_json(
     out: &mut dyn Write,
     lines: &[Line<'_>],
-    length: &Length,
+    run: &Run,
     arguments: &PlanArguments,
 ) -> Result<(), Failure> {
     let datasets: Vec<Value> = lines
@@ -160,10 +167,12 @@ fn write_json(
         })
         .collect();
     let whole = json!({
-        "samples": length.samples,
-        "batches_per_rank": length.batches,
+        "samples": run.length.samples,
+        "batches_per_rank": run.length.batches,
         "world_size": arguments.world_size,
-        "endless": !length.ends,
+        "endless": !run.ends,
+        "remainder": run.remainder.as_str(),
+        "remainder_samples": run.length.remainder,
         "datasets": datasets,
     });
     writeln!(out, "{whole:#}")?;

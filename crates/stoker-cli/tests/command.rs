@@ -49,7 +49,7 @@ fn help_is_data_and_lists_the_exit_codes() {
     let documented = include_str!("../../../docs/reference/command.md");
     let codes = help.split("Exit codes:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert!(documented.contains(codes), "docs/reference/command.md differs from\n{codes}");
-    for command in ["run", "peek", "index", "plan", "recipe", "s3", "demo"] {
+    for command in ["run", "peek", "index", "plan", "verify", "recipe", "s3", "demo"] {
         let line = format!("  {command} ");
         assert!(help.lines().any(|have| have.starts_with(&line)), "{command} in\n{help}");
     }

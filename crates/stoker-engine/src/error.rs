@@ -64,11 +64,13 @@ pub struct DatasetError {
 }
 
 /// What keeps a data source from being used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetErrorKind {
     /// The data.
     Data,
-    /// The disk: the data's index can't be written.
+    /// Too many of its samples, which are listed: the first of them.
+    BadSamples(Vec<BadSample>),
+    /// The disk: the data's index or the ledger can't be written.
     Disk,
 }
 
@@ -149,24 +151,51 @@ pub struct SampleError {
     pub origin: String,
 }
 
+/// What became of a bad sample in a run that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Another row stands in its place.
+    Replaced,
+    /// It keeps its place, and nothing of it is learned or shown.
+    Neutralised,
+}
+
+impl Outcome {
+    /// Its one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replaced => "replaced",
+            Self::Neutralised => "neutralised",
+        }
+    }
+}
+
 /// A bad sample that was gone on from, as a batch remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadSample {
     /// Which sample.
     pub id: SampleId,
+    /// What became of it.
+    pub outcome: Outcome,
     /// Where it was found to be bad.
     pub room: Room,
     /// The flaw's stable short name.
     pub code: String,
-    /// What is wrong, and where it stands.
-    pub words: String,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do, where we can tell.
+    pub hint: Option<String>,
+    /// The file and line that it stands in.
+    pub origin: String,
 }
 
-impl From<SampleError> for BadSample {
-    fn from(error: SampleError) -> Self {
-        let words = error.to_string();
-        let SampleError { id, flaw: Flaw { room, code, .. }, .. } = error;
-        Self { id, room, code: code.to_owned(), words }
+impl SampleError {
+    /// The same, in a run that goes on.
+    pub fn into_bad(self, outcome: Outcome) -> BadSample {
+        let Self { id, flaw: Flaw { room, code, reason, hint }, origin } = self;
+        let (code, hint) = (code.to_owned(), hint.map(str::to_owned));
+        BadSample { id, outcome, room, code, reason, hint, origin }
     }
 }
 
@@ -246,8 +275,7 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}/{}]", self.reason, self.room, self.code)?;
-        hint(f, self.hint)
+        flaw(f, &self.reason, self.room, self.code, self.hint)
     }
 }
 
@@ -260,7 +288,10 @@ impl fmt::Display for SampleError {
 
 impl fmt::Display for BadSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
+        let SampleId { dataset, row } = self.id;
+        write!(f, "sample {dataset}/{row} can't be used: ")?;
+        flaw(f, &self.reason, self.room, &self.code, self.hint.as_deref())?;
+        write!(f, ": {}", self.origin)
     }
 }
 
@@ -279,6 +310,17 @@ impl fmt::Display for FetchError {
             .as_ref()
             .map_or(Ok(()), |range| write!(f, " bytes {}..{}", range.start, range.end))
     }
+}
+
+fn flaw(
+    f: &mut fmt::Formatter<'_>,
+    reason: &str,
+    room: Room,
+    code: &str,
+    advice: Option<&str>,
+) -> fmt::Result {
+    write!(f, "{reason} [{room}/{code}]")?;
+    hint(f, advice)
 }
 
 fn hint(f: &mut fmt::Formatter<'_>, hint: Option<&str>) -> fmt::Result {

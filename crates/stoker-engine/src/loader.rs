@@ -7,9 +7,11 @@
 //! loader that resumes fetches nothing that was consumed before.
 
 mod front;
+mod ledger;
 mod look;
 mod maker;
 mod tally;
+mod verify;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,8 +26,10 @@ use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::{Front, REMEMBERED};
-pub use look::{IndexSummary, Outlook, Peek, index, outlook, peek};
+pub use look::{IndexSummary, Length, Outlook, Peek, index, outlook, peek};
 pub use maker::Maker;
+pub use tally::too_many_bad;
+pub use verify::{Finding, Interruption, Verified, Verify};
 
 /// Batches that may be filled at once, from the one that is asked for next on: one with the
 /// consumer soon, one being finished, and two to even out batches of unequal work. More would only

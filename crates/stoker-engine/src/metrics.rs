@@ -7,7 +7,7 @@
 mod report;
 mod waits;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub use report::{FetchReport, MemoryReport, Report, RoomReport, WaitReport};
+use crate::error::{BadSample, Outcome};
+
+pub use report::{FetchReport, FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub use waits::{Wait, Waits};
 
 /// The rooms that data passes through, in order: the names of metrics, errors and threads.
@@ -188,7 +190,16 @@ pub struct Metrics {
     /// Worker threads of the engine.
     pub workers: Gauge,
     waits: Mutex<Waits>,
-    bad_samples: Mutex<VecDeque<String>>,
+    bad_samples: Mutex<BadSamples>,
+}
+
+/// The bad samples that were met.
+#[derive(Debug, Default)]
+struct BadSamples {
+    /// The latest ones, in words.
+    latest: VecDeque<String>,
+    /// All of them, by what was wrong and what became of them.
+    counts: BTreeMap<(Room, String, Outcome), u64>,
 }
 
 /// How many bad samples are remembered in words; the counters know of all.
@@ -205,20 +216,25 @@ impl Metrics {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
     }
 
-    /// Remembers a bad sample; of many, the latest.
-    pub fn bad_sample(&self, what: String) {
-        let mut list = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.len() == BAD_SAMPLES {
-            list.pop_front();
+    /// Counts a bad sample, and remembers it; of many, the latest.
+    pub fn bad_sample(&self, bad: &BadSample) {
+        match bad.outcome {
+            Outcome::Replaced => self.replaced.add(1),
+            Outcome::Neutralised => self.neutralised.add(1),
         }
-        list.push_back(what);
+        let mut known = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.latest.len() == BAD_SAMPLES {
+            known.latest.pop_front();
+        }
+        known.latest.push_back(bad.to_string());
+        *known.counts.entry((bad.room, bad.code.clone(), bad.outcome)).or_insert(0) += 1;
     }
 
     /// A snapshot.
     pub fn report(&self) -> Report {
-        let bad = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bad = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        Report::of(self, &waits, bad.into())
+        Report::of(self, &waits, &bad)
     }
 }
 

@@ -307,6 +307,27 @@ pub struct Measured {
     pub images: Vec<EncodedImage>,
     /// The file and line that it stands in, for errors.
     pub origin: String,
+    /// What it is there for.
+    pub standing: Standing,
+}
+
+impl Measured {
+    /// Whether it is learned and shown.
+    pub fn is_shown(&self) -> bool {
+        self.standing == Standing::Sample
+    }
+}
+
+/// What a measured sample is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// For itself.
+    Sample,
+    /// To keep the place of a bad one, which it has the name of: with the tokens and the sizes of
+    /// another row, of which nothing is learned or shown.
+    Neutral,
+    /// To pad the last batches of a pass: as a neutral one, and it counts for nothing.
+    Padding,
 }
 
 /// This process in the data-parallel group.

@@ -34,7 +34,8 @@ class Makes:
         for place, sequence in enumerate(sequences):
             batch = self._maker.make(sequence, sequences[place + 1 :])
             row = {name: array[None] for name, array in batch.numpy().items()}
-            yield {"sequence": np.array([sequence]), **row}
+            mask = np.array([batch.sample_mask])
+            yield {"sequence": np.array([sequence]), "sample_mask": mask, **row}
 
 
 def dataset(
@@ -46,10 +47,10 @@ def dataset(
 ) -> ray.data.Dataset:
     """The batches of a recipe as a `ray.data.Dataset`: a row is a batch.
 
-    A row has `sequence`, the batch's place in the global sequence, and a column for each tensor, as
-    `stoker.Batch.numpy()` has it: bfloat16 as its bits in uint16, and `u8` pixels not finished (see
-    `stoker.torch.finish`). Columns that a batch does not have, such as those of images, are None
-    where other batches of its block have them.
+    A row has `sequence`, the batch's place in the global sequence, `sample_mask`, as the batch has
+    it, and a column for each tensor, as `stoker.Batch.numpy()` has it: bfloat16 as its bits in
+    uint16, and `u8` pixels not finished (see `stoker.torch.finish`). Columns that a batch does not
+    have, such as those of images, are None where other batches of its block have them.
 
     The caveats are Ray Data's. Rows come in the order of `sequence` only with
     `ray.data.DataContext.get_current().execution_options.preserve_order = True`; which rows a rank

@@ -1,8 +1,8 @@
 """The order of samples, written from `docs/rooms/plan.md` alone and without looking at the engine.
 
 As plain as can be: it draws the mixture position by position. `python model.py` writes the golden
-orders to `orders.json`, which the engine's tests compare with; `python/tests/test_order.py` checks
-that the file is what this program writes.
+orders to `orders.json` and runs that end to `ends.json`, which the engine's tests compare with;
+`python/tests/test_order.py` checks that the files are what this program writes.
 """
 
 from __future__ import annotations
@@ -245,6 +245,41 @@ def order_hash(recipe: Recipe, count: int) -> str:
     return digest.hexdigest()
 
 
+def epoch(recipe: Recipe) -> int:
+    """Samples of one epoch of the recipe."""
+    if any(one.epochs is not None for one in recipe.datasets):
+        return sum(weights_at_first(recipe))
+    return sum(one.rows for one in recipe.datasets)
+
+
+@dataclass(frozen=True)
+class End:
+    """A run that ends, and where it goes on."""
+
+    recipe: Recipe
+    batch_size: int
+    epochs: int
+    remainder: str
+    ranks: int
+    start: int
+
+    def by_rank(self) -> list[list[list[tuple[int, int] | None]]]:
+        """The batches of each rank; None is padding."""
+        end = self.epochs * epoch(self.recipe)
+
+        def wholes(parts: int, size: int) -> int:
+            return parts // size if self.remainder == "drop" else -(-parts // size)
+
+        left = max(0, wholes(end, self.batch_size) - self.start)
+        steps = wholes(left, self.ranks)
+        count = (self.start + steps * self.ranks) * self.batch_size
+        stream: list[tuple[int, int] | None] = list(samples(self.recipe, count))
+        if self.remainder == "pad":
+            stream[end:] = [None] * max(0, count - end)
+        batches = [stream[at : at + self.batch_size] for at in range(0, count, self.batch_size)]
+        return [batches[self.start + rank :: self.ranks] for rank in range(self.ranks)]
+
+
 def cases() -> dict[str, Recipe]:
     """Recipes that between them take every path of the page."""
 
@@ -271,8 +306,39 @@ def cases() -> dict[str, Recipe]:
     }
 
 
+def ends() -> list[End]:
+    """Runs that end in all ways."""
+    one = Recipe((Dataset((10,)),), seed=6)
+    rows = Recipe((Dataset((13,)), Dataset((4,)), Dataset((1,))), shuffle="none")
+    epochs = Recipe(
+        (Dataset((9,), epochs="1"), Dataset((7,), epochs="2"), Dataset((6,), epochs="0.5"))
+    )
+    return [
+        End(recipe, batch_size, times, remainder, ranks, start)
+        for recipe, batch_size, times in [(one, 4, 1), (rows, 3, 2), (epochs, 5, 1)]
+        for remainder in ["fill", "pad", "drop"]
+        for ranks in [1, 2, 4, 8]
+        for start in [0, 1, 3, 99]
+    ]
+
+
 # Enough for several epochs of most datasets and several periods of most mixtures.
 COUNT = 20_000
+
+
+def described(recipe: Recipe) -> dict:
+    """What decides the order, as the golden files have it."""
+    return {
+        "seed": recipe.seed,
+        "shuffle": recipe.shuffle,
+        "window": recipe.window if recipe.shuffle == "block" else None,
+        "temperature": recipe.temperature,
+        "datasets": [
+            {"shards": one.shards, "weight": one.weight, "epochs": one.epochs}
+            for one in recipe.datasets
+        ],
+        "stages": [{"from": start, "weights": w} for start, w in recipe.stages],
+    }
 
 
 def golden() -> list[dict]:
@@ -285,15 +351,7 @@ def golden() -> list[dict]:
         entries.append(
             {
                 "name": name,
-                "seed": recipe.seed,
-                "shuffle": recipe.shuffle,
-                "window": recipe.window if recipe.shuffle == "block" else None,
-                "temperature": recipe.temperature,
-                "datasets": [
-                    {"shards": one.shards, "weight": one.weight, "epochs": one.epochs}
-                    for one in recipe.datasets
-                ],
-                "stages": [{"from": start, "weights": w} for start, w in recipe.stages],
+                **described(recipe),
                 "first": first,
                 "spares": spares,
                 "count": COUNT,
@@ -303,10 +361,32 @@ def golden() -> list[dict]:
     return entries
 
 
-def written() -> str:
-    """`orders.json` as it should be."""
-    return "[\n" + ",\n".join(json.dumps(entry) for entry in golden()) + "\n]\n"
+def golden_ends() -> list[dict]:
+    """What `ends.json` holds: the batches of each rank."""
+    return [
+        {
+            **described(end.recipe),
+            "batch_size": end.batch_size,
+            "epochs": end.epochs,
+            "remainder": end.remainder,
+            "ranks": end.ranks,
+            "start": end.start,
+            "by_rank": end.by_rank(),
+        }
+        for end in ends()
+    ]
+
+
+def written(entries: list[dict]) -> str:
+    """A golden file as it should be."""
+    return "[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n"
+
+
+def files() -> dict[str, str]:
+    """All golden files."""
+    return {"orders.json": written(golden()), "ends.json": written(golden_ends())}
 
 
 if __name__ == "__main__":
-    (HERE / "orders.json").write_text(written())
+    for name, text in files().items():
+        (HERE / name).write_text(text)

@@ -27,6 +27,7 @@ pub(crate) struct About {
     pub(crate) name: BatchName,
     pub(crate) sequence: u64,
     pub(crate) samples: Vec<SampleId>,
+    pub(crate) sample_mask: Vec<bool>,
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) bad: Vec<BadSample>,
     pub(crate) tokens: u64,
@@ -45,9 +46,16 @@ impl Batch {
         self.about.sequence
     }
 
-    /// Its samples, in order; a replaced one by its replacement.
+    /// Its samples, in order; a replaced one by its replacement. What pads the last batches of a pass
+    /// is none, and stands behind them.
     pub fn samples(&self) -> &[SampleId] {
         &self.about.samples
+    }
+
+    /// For each of its places, padding included, whether it is a sample to reckon with: not where it
+    /// was neutralised, nor where it is padding.
+    pub fn sample_mask(&self) -> &[bool] {
+        &self.about.sample_mask
     }
 
     /// Its tensors, in the order of their offsets.

@@ -12,6 +12,7 @@
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
 
 mod find;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt, TryStreamExt};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::AbortHandle;
 
 use super::batch::Batch;
@@ -31,11 +32,14 @@ use super::machine;
 use super::pool::{Expected, Pool};
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
-use super::workers::{Work, Workers, message};
+use super::workers::{Bench, Work, Workers, message};
 use crate::error::{BudgetError, Error, Flaw, Result};
-use crate::sample::{EncodedImage, Measured};
+use crate::sample::{EncodedImage, Measured, Standing};
 
 use find::Found;
+
+pub use verify::Finding;
+pub(crate) use verify::{Findings, Told};
 
 /// Images that decode to more than this are decoded one at a time, so that scratch memory stays
 /// bounded by this times the number of workers, plus one large image.
@@ -239,14 +243,15 @@ impl Line {
         let mut text = slots.pop().expect("the last slot is for the text");
 
         let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
-        let learned: Vec<bool> = flaws.iter().map(Option::is_none).collect();
-        for (sample, flaw) in samples.iter().zip(flaws) {
+        for (sample, flaw) in samples.iter_mut().zip(flaws) {
             if let Some(flaw) = flaw {
                 bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+                sample.standing = Standing::Neutral;
             }
         }
         let rooms = Arc::clone(&self.rooms);
         let write = move |_: &mut _| {
+            let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
             rooms.write_text(&layout, &samples, &learned, &mut text);
             (layout, samples)
         };
@@ -265,7 +270,7 @@ impl Line {
         let mut slots = slots.into_iter();
         let mut tasks = FuturesOrdered::new();
         for (number, (sample, permits)) in samples.iter_mut().zip(permits).enumerate() {
-            let permits = Arc::new(permits);
+            let (permits, is_shown) = (Arc::new(permits), sample.is_shown());
             for image in &mut sample.images {
                 let (name, bytes) =
                     (std::mem::take(&mut image.name), std::mem::take(&mut image.bytes));
@@ -273,7 +278,11 @@ impl Line {
                 let slot = slots.next().expect("a slot for each image");
                 let permits = Arc::clone(&permits);
                 tasks.push_back(async move {
-                    let outcome = self.fill_one(sequence, image, slot, permits).await;
+                    let outcome = if is_shown {
+                        self.fill_one(sequence, image, slot, permits).await
+                    } else {
+                        self.hide_one(sequence, image, slot).await
+                    };
                     outcome.map(|flaw| (number, flaw))
                 });
             }
@@ -295,13 +304,7 @@ impl Line {
         mut slot: Slot,
         permits: Arc<Vec<Permit>>,
     ) -> Result<Option<Flaw>> {
-        let decoded = image.header.stored.pixels() * 3;
-        let _alone = if decoded > LARGE_IMAGE {
-            self.check_scratch(decoded)?;
-            Some(self.large_image.acquire().await.map_err(|_| Error::Stopped)?)
-        } else {
-            None
-        };
+        let _alone = self.scratch_for(&image).await?;
         let rooms = Arc::clone(&self.rooms);
         let fill = move |bench: &mut _| {
             let outcome = rooms.fill(&image, &mut slot, bench);
@@ -309,6 +312,27 @@ impl Line {
             outcome.err()
         };
         self.workers.run(Work::Fill, sequence, fill).await
+    }
+
+    async fn hide_one(
+        &self,
+        sequence: u64,
+        image: EncodedImage,
+        mut slot: Slot,
+    ) -> Result<Option<Flaw>> {
+        let rooms = Arc::clone(&self.rooms);
+        let hide = move |_: &mut _| rooms.hide(&image, &mut slot);
+        self.workers.run(Work::Fill, sequence, hide).await.map(|()| None)
+    }
+
+    /// The right to decode an image; large ones are decoded one at a time.
+    async fn scratch_for(&self, image: &EncodedImage) -> Result<Option<SemaphorePermit<'_>>> {
+        let decoded = image.header.stored.pixels() * 3;
+        if decoded <= LARGE_IMAGE {
+            return Ok(None);
+        }
+        self.check_scratch(decoded)?;
+        Ok(Some(self.large_image.acquire().await.map_err(|_| Error::Stopped)?))
     }
 
     fn check_scratch(&self, decoded: u64) -> Result<()> {

@@ -16,7 +16,8 @@ mod workers;
 
 pub use batch::Batch;
 pub use block::{Lease, Memory};
+pub use flow::Finding;
 pub use peek::Peek;
 pub use rooms::Rooms;
 
-pub(crate) use flow::Flow;
+pub(crate) use flow::{Findings, Flow, Told};

@@ -12,9 +12,11 @@ use super::peek::Peek;
 use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
 use super::workers::Bench;
-use crate::error::{Error, Flaw, Result, SampleError};
+use crate::error::{Error, Flaw, Outcome, Result, SampleError};
 use crate::pack::Layout;
-use crate::sample::{BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+use crate::sample::{
+    BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId, Standing,
+};
 
 /// Makes batches one by one.
 #[derive(Debug)]
@@ -37,20 +39,21 @@ impl Reference {
         let name = self.rooms.plan.batch(sequence);
         let (mut samples, mut bad) = (Vec::new(), Vec::new());
         for position in self.rooms.plan.positions(name) {
-            samples.push(self.find(position, &mut bad)?);
+            let (sample, met) = self.find(position)?;
+            samples.push(sample);
+            bad.extend(met);
         }
         let layout = self.rooms.layout(&samples);
         let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
         let mut text = slots.pop().expect("the last slot is for the text");
         let mut slots = slots.into_iter();
-        let mut learned = Vec::new();
-        for sample in &samples {
-            let flaw = self.fill(sample, &mut slots);
-            learned.push(flaw.is_none());
-            if let Some(flaw) = flaw {
+        for sample in &mut samples {
+            if let Some(flaw) = self.fill(sample, &mut slots) {
                 bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+                sample.standing = Standing::Neutral;
             }
         }
+        let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
         self.rooms.write_text(&layout, &samples, &learned, &mut text);
         drop(text);
         Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
@@ -78,11 +81,12 @@ impl Reference {
         Ok(Peek { id, origin, conversation, tokens, images })
     }
 
-    fn find(&mut self, position: Position, bad: &mut Vec<SampleError>) -> Result<Measured> {
+    fn find(&mut self, position: Position) -> Result<(Measured, Vec<SampleError>)> {
+        let mut bad = Vec::new();
         for attempt in 0.. {
-            let id = self.rooms.candidate(position, attempt, bad)?;
+            let id = self.rooms.candidate(position, attempt, &bad)?;
             match self.try_sample(id)? {
-                Ok(measured) => return Ok(measured),
+                Ok(measured) => return Ok(self.rooms.standing(position, measured, bad)),
                 Err(flaw) => {
                     bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
@@ -133,6 +137,10 @@ impl Reference {
         let mut first = None;
         for image in &sample.images {
             let mut slot = slots.next().expect("a slot for each image");
+            if !sample.is_shown() {
+                self.rooms.hide(image, &mut slot);
+                continue;
+            }
             let outcome = self.rooms.fill(image, &mut slot, &mut self.bench);
             first = first.or(outcome.err());
         }
@@ -164,14 +172,21 @@ pub(super) fn finished(
     lease: super::block::Lease,
     bad: Vec<SampleError>,
 ) -> Batch {
+    let real = || samples.iter().filter(|sample| sample.standing != Standing::Padding);
+    let ids: Vec<SampleId> = real().map(|sample| sample.id).collect();
+    let bad = bad.into_iter().map(|error| {
+        let stays = ids.contains(&error.id);
+        error.into_bad(if stays { Outcome::Neutralised } else { Outcome::Replaced })
+    });
     let about = About {
         name,
         sequence,
-        samples: samples.iter().map(|sample| sample.id).collect(),
+        bad: bad.collect(),
+        samples: ids,
+        sample_mask: samples.iter().map(Measured::is_shown).collect(),
         tensors: layout.tensors,
-        tokens: samples.iter().map(|sample| sample.text.tokens.len() as u64).sum(),
-        images: samples.iter().map(|sample| sample.images.len() as u64).sum(),
-        bad: bad.into_iter().map(Into::into).collect(),
+        tokens: real().map(|sample| sample.text.tokens.len() as u64).sum(),
+        images: real().map(|sample| sample.images.len() as u64).sum(),
         cursor: None,
     };
     Batch { about, lease: Arc::new(lease) }

@@ -12,16 +12,17 @@ use super::catalog::Catalog;
 use super::workers::Bench;
 use crate::error::{
     Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
-    Problem, Result, SampleError,
+    Outcome, Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
-use crate::image;
+use crate::image::{self, Decoder};
 use crate::metrics::{Metrics, Room};
 use crate::pack::{self, Layout, PatchRow};
 use crate::plan::{Identity, Plan};
 use crate::recipe::{OnBadSample, Recipe, RgbRules};
 use crate::sample::{
     EncodedImage, Extent, ImageRef, Measured, Position, RawSample, RgbImage, Sample, SampleId,
+    Standing,
 };
 use crate::text::Encoder;
 use crate::vision::Preprocessor;
@@ -77,7 +78,9 @@ impl Rooms {
             0 => Ok(self.plan.sample_at(position)),
             1..=MOST_ATTEMPTS => Ok(self.plan.spare(position, attempt)),
             _ => Err(Error::Dataset(DatasetError {
-                kind: DatasetErrorKind::Data,
+                kind: DatasetErrorKind::BadSamples(
+                    met.iter().map(|bad| bad.clone().into_bad(Outcome::Replaced)).collect(),
+                ),
                 line: None,
                 reason: format!(
                     "a sample and {MOST_ATTEMPTS} spares for it are all bad, the last one so: {}",
@@ -87,6 +90,26 @@ impl Rooms {
                 uri: self.source_of(position),
             })),
         }
+    }
+
+    /// What the sample that was found for a position is there for; and of the bad ones that were met
+    /// on the way to it, those that count.
+    pub(super) fn standing(
+        &self,
+        position: Position,
+        mut measured: Measured,
+        mut bad: Vec<SampleError>,
+    ) -> (Measured, Vec<SampleError>) {
+        if self.plan.is_padding(position) {
+            measured.standing = Standing::Padding;
+            bad.clear();
+        } else if let Some(own) = bad.first().filter(|_| self.plan.keeps_rows()) {
+            (measured.id, measured.origin) = (own.id, own.origin.clone());
+            measured.standing = Standing::Neutral;
+            // Spares have places of their own, where they count.
+            bad.truncate(1);
+        }
+        (measured, bad)
     }
 
     /// What a line means.
@@ -131,7 +154,8 @@ impl Rooms {
         let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
         meter.bytes.add(size_of_val(text.tokens.as_slice()) as u64);
         images.truncate(text.images);
-        Ok(Measured { id: sample.id, text, images, origin: sample.origin })
+        let (id, origin, standing) = (sample.id, sample.origin, Standing::Sample);
+        Ok(Measured { id, text, images, origin, standing })
     }
 
     fn inspect(&self, name: String, bytes: Bytes) -> Result<EncodedImage, Flaw> {
@@ -147,6 +171,14 @@ impl Rooms {
         pack::layout(samples, row, &self.recipe.pack)
     }
 
+    /// Writes the mean colour in place of an image that is not shown.
+    pub(super) fn hide(&self, image: &EncodedImage, slot: &mut [u8]) {
+        let meter = self.metrics.room(Room::Vision);
+        let _busy = meter.enter();
+        meter.bytes.add(slot.len() as u64);
+        self.vision.write_neutral(&image.plan, slot);
+    }
+
     /// Decodes an image and writes its patches; on a flaw, the mean colour.
     pub(super) fn fill(
         &self,
@@ -154,32 +186,40 @@ impl Rooms {
         slot: &mut [u8],
         bench: &mut Bench,
     ) -> Result<(), Flaw> {
-        let decoded = {
-            let _busy = self.metrics.room(Room::Image).enter();
-            let limits = &self.recipe.image;
-            bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb)
-        };
+        let decoded = self.decode(image, &mut bench.decoder);
         let meter = self.metrics.room(Room::Vision);
         let _busy = meter.enter();
         meter.bytes.add(slot.len() as u64);
         match decoded {
             Ok(rgb) => {
-                self.metrics.room(Room::Image).bytes.add(rgb.pixels.len() as u64);
                 self.vision.write(rgb, &image.plan, slot, &mut bench.scratch);
                 Ok(())
             }
             Err(flaw) => {
                 self.vision.write_neutral(&image.plan, slot);
-                Err(of_image(flaw, &image.name))
+                Err(flaw)
             }
         }
     }
 
+    /// Decodes an image: all of a sample's way through the rooms that may still fail once it is
+    /// measured.
+    pub(super) fn decode<'a>(
+        &self,
+        image: &EncodedImage,
+        decoder: &'a mut Decoder,
+    ) -> Result<&'a RgbImage, Flaw> {
+        let meter = self.metrics.room(Room::Image);
+        let _busy = meter.enter();
+        let rgb = decoder.decode(&image.bytes, &image.header, &self.recipe.image, self.rgb);
+        let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
+        meter.bytes.add(rgb.pixels.len() as u64);
+        Ok(rgb)
+    }
+
     /// An image as the model sees it.
     pub(super) fn look(&self, image: &EncodedImage, bench: &mut Bench) -> Result<RgbImage, Flaw> {
-        let limits = &self.recipe.image;
-        let rgb = bench.decoder.decode(&image.bytes, &image.header, limits, self.rgb);
-        let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
+        let rgb = self.decode(image, &mut bench.decoder)?;
         Ok(self.vision.resize(rgb, &image.plan, &mut bench.scratch).clone())
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::ledger::Ledger;
 use super::tally::Tally;
 use crate::dataset::Dataset;
 use crate::engine::{Batch, Rooms};
@@ -39,6 +40,8 @@ struct Seat {
     tally: Tally,
     /// Where the consumer was before each of the last batches that it took, the latest one last.
     before: VecDeque<Mark>,
+    /// Open from the first batch of this iteration on, if the recipe asks for one.
+    ledger: Option<Ledger>,
     last_hand_over: Option<Instant>,
     failed: Option<Error>,
 }
@@ -89,15 +92,10 @@ impl Front {
             return Err(Error::Bug(format!("batch {found} came where {next:?} comes next")));
         }
         let mut seat = self.seat();
-        let recipe = &self.rooms.recipe;
-        let limit = recipe.engine.bad_sample_limit;
         let before = self.mark(&seat);
-        match seat.tally.with(&batch, limit, &recipe.sources()) {
-            Ok(tally) => seat.tally = tally,
-            Err(error) => {
-                seat.failed = Some(error.clone());
-                return Err(error);
-            }
+        if let Err(error) = self.admit(&mut seat, &batch) {
+            seat.failed = Some(error.clone());
+            return Err(error);
         }
         seat.steps += 1;
         if seat.before.len() == REMEMBERED {
@@ -113,18 +111,26 @@ impl Front {
         Ok(batch)
     }
 
+    /// Judges the bad samples of a batch, and writes them down.
+    fn admit(&self, seat: &mut Seat, batch: &Batch) -> Result<()> {
+        let recipe = &self.rooms.recipe;
+        if let (Some(folder), None) = (&recipe.engine.ledger, &seat.ledger) {
+            seat.ledger = Some(Ledger::open(folder.as_ref(), self.rank, seat.start)?);
+        }
+        seat.tally.judge(batch, recipe.engine.bad_sample_limit, &recipe.sources())?;
+        if let Some(ledger) = &mut seat.ledger {
+            ledger.write(batch, &recipe.datasets)?;
+        }
+        seat.tally.add(batch);
+        Ok(())
+    }
+
     fn count(&self, batch: &Batch) {
         let metrics = &self.rooms.metrics;
         metrics.samples.add(batch.samples().len() as u64);
         metrics.images.add(batch.images());
         metrics.tokens.add(batch.tokens());
-        let bad = batch.bad_samples();
-        let neutralised = bad.iter().filter(|bad| batch.samples().contains(&bad.id)).count();
-        metrics.neutralised.add(neutralised as u64);
-        metrics.replaced.add((bad.len() - neutralised) as u64);
-        for bad in bad {
-            metrics.bad_sample(bad.to_string());
-        }
+        batch.bad_samples().iter().for_each(|bad| metrics.bad_sample(bad));
     }
 
     /// After an error it stays failed, and says the same again; closing is no failure.

@@ -7,8 +7,8 @@ use crate::engine::Rooms;
 use crate::engine::reference::Reference;
 use crate::error::Result;
 use crate::plan::{Identity, Plan};
-use crate::recipe::{self, Recipe, Share};
-use crate::sample::Position;
+use crate::recipe::{self, Recipe, Remainder, Share};
+use crate::sample::{Position, Rank};
 
 pub use crate::engine::Peek;
 
@@ -59,27 +59,65 @@ pub fn index(recipe: &Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<
         .collect())
 }
 
-/// What will be seen of each dataset in a run of so many samples; without a number, in all that the
-/// recipe asks for, or in one epoch if that is endless. Needs no model. `progress` is told bytes
-/// read and bytes in all while indexes are built.
+/// How long a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// Its samples, on all ranks together.
+    pub samples: u64,
+    /// Batches of each rank.
+    pub batches: u64,
+    /// Samples of the last epoch that make no whole round of batches and are left out, or places of
+    /// the last round that are filled up or padded: by `plan.remainder`.
+    pub remainder: u64,
+}
+
+/// What will be seen of each dataset in a run on so many ranks, and how long it is; without a number
+/// of batches (of each rank), all that the recipe asks for, or one epoch if that is endless. Needs no
+/// model. `progress` is told bytes read and bytes in all while indexes are built.
 pub fn outlook(
     recipe: &Recipe,
-    samples: Option<u64>,
+    ranks: u32,
+    batches: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Vec<Outlook>> {
+) -> Result<(Vec<Outlook>, Length)> {
     let catalog = Rooms::open_catalog(recipe, progress)?;
     let config = recipe::Plan { epochs: recipe.plan.epochs.or(Some(1)), ..recipe.plan.clone() };
     let sources = catalog.sources(recipe);
     let plan = Plan::new(&config, recipe.pack.batch_size, &sources, Identity::default())?;
-    let samples = samples.or(plan.samples()).unwrap_or_default();
-    let counts = plan.counts(Position(samples));
+    let length = length(&plan, ranks, recipe, batches);
+    let counts = plan.counts(Position(length.samples));
     let both = sources.iter().zip(&recipe.datasets).zip(counts);
-    Ok(both
-        .map(|((source, component), samples)| Outlook {
-            name: component.name.clone(),
-            asked: component.share,
-            rows: source.rows,
-            samples,
-        })
-        .collect())
+    let outlooks = both.map(|((source, component), samples)| Outlook {
+        name: component.name.clone(),
+        asked: component.share,
+        rows: source.rows,
+        samples,
+    });
+    Ok((outlooks.collect(), length))
+}
+
+fn length(plan: &Plan, ranks: u32, recipe: &Recipe, batches: Option<u64>) -> Length {
+    let step = u64::from(recipe.pack.batch_size).saturating_mul(u64::from(ranks));
+    let places = |batches: u64| batches.saturating_mul(step);
+    let asked = plan.samples().unwrap_or_default();
+    let whole = plan.batches_per_rank(0, Rank { index: 0, of: ranks }).unwrap_or_default();
+    match (batches, recipe.plan.remainder) {
+        (None, Remainder::Fill) => Length {
+            samples: asked,
+            batches: whole,
+            remainder: places(whole).saturating_sub(asked),
+        },
+        // A pass may be cut short, and does not go on behind its end.
+        (batches, Remainder::Pad) => {
+            let batches = batches.map_or(whole, |batches| batches.min(whole));
+            let places = places(batches);
+            Length { samples: places.min(asked), batches, remainder: places.saturating_sub(asked) }
+        }
+        (None, Remainder::Drop) => {
+            Length { samples: places(whole), batches: whole, remainder: asked - places(whole) }
+        }
+        (Some(batches), Remainder::Fill | Remainder::Drop) => {
+            Length { samples: places(batches), batches, remainder: 0 }
+        }
+    }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Metrics, Room, Waits};
-use crate::error::Bytes;
+use super::{BadSamples, Metrics, Room, Waits};
+use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
 const SHOWN: usize = 5;
@@ -34,6 +34,9 @@ pub struct Report {
     pub neutralised: u64,
     /// What was wrong with the latest bad samples (100 at most), oldest first.
     pub bad_samples: Vec<String>,
+    /// How many bad samples there were of each kind.
+    #[serde(default)]
+    pub flaws: Vec<FlawReport>,
     /// Worker threads.
     pub workers: u64,
 }
@@ -77,6 +80,19 @@ pub struct RoomReport {
     pub bytes: u64,
 }
 
+/// Bad samples of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlawReport {
+    /// Where it was found that they are bad.
+    pub room: Room,
+    /// The flaw's stable short name.
+    pub code: String,
+    /// What became of them.
+    pub outcome: Outcome,
+    /// How many.
+    pub samples: u64,
+}
+
 /// Requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FetchReport {
@@ -104,7 +120,7 @@ pub struct MemoryReport {
 }
 
 impl Report {
-    pub(super) fn of(metrics: &Metrics, waits: &Waits, bad_samples: Vec<String>) -> Self {
+    pub(super) fn of(metrics: &Metrics, waits: &Waits, bad: &BadSamples) -> Self {
         let rooms = Room::ALL.map(|room| {
             let meter = metrics.room(room);
             RoomReport {
@@ -113,6 +129,12 @@ impl Report {
                 items: meter.items.get(),
                 bytes: meter.bytes.get(),
             }
+        });
+        let flaws = bad.counts.iter().map(|((room, code, outcome), samples)| FlawReport {
+            room: *room,
+            code: code.clone(),
+            outcome: *outcome,
+            samples: *samples,
         });
         Self {
             wait: WaitReport::of(waits),
@@ -134,7 +156,8 @@ impl Report {
             tokens: metrics.tokens.get(),
             replaced: metrics.replaced.get(),
             neutralised: metrics.neutralised.get(),
-            bad_samples,
+            bad_samples: bad.latest.iter().cloned().collect(),
+            flaws: flaws.collect(),
             workers: metrics.workers.get(),
         }
     }
@@ -200,6 +223,9 @@ impl fmt::Display for Report {
             "delivered: {} samples, {} images, {} tokens; bad samples: {} replaced, {} neutralised",
             self.samples, self.images, self.tokens, self.replaced, self.neutralised
         )?;
+        for FlawReport { room, code, outcome, samples } in &self.flaws {
+            writeln!(f, "  {samples} {} as {room}/{code}", outcome.as_str())?;
+        }
         for bad in self.bad_samples.iter().rev().take(SHOWN) {
             writeln!(f, "  {bad}")?;
         }

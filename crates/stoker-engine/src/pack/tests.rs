@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sample::{
-    EncodedImage, EncodedText, Grid, ImageFormat, ImageHeader, ImagePlan, SampleId, Size,
+    EncodedImage, EncodedText, Grid, ImageFormat, ImageHeader, ImagePlan, SampleId, Size, Standing,
 };
 
 const ROW: PatchRow = PatchRow { dtype: Dtype::F32, columns: 1536 };
@@ -24,7 +24,8 @@ fn sample(tokens: usize, grids: &[(u32, u32)]) -> Measured {
         plan: ImagePlan { resized: size, grid: Grid { t: 1, h, w } },
     };
     let id = SampleId { dataset: 0, row: 0 };
-    Measured { id, text, images: grids.iter().map(image).collect(), origin: String::new() }
+    let images = grids.iter().map(image).collect();
+    Measured { id, text, images, origin: String::new(), standing: Standing::Sample }
 }
 
 fn written(layout: &Layout, samples: &[Measured], learned: &[bool], name: &str) -> Vec<i64> {

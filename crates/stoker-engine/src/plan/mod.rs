@@ -24,7 +24,7 @@ mod source;
 mod tree;
 
 use crate::error::{Error, Problem, Result};
-use crate::recipe::{self, Shuffle};
+use crate::recipe::{self, Remainder, Shuffle};
 use crate::sample::{BatchName, Position, Rank, SampleId};
 
 pub use cursor::{Cursor, Identity};
@@ -42,6 +42,7 @@ pub struct Plan {
     batch_size: u32,
     /// Samples of all epochs together.
     samples: Option<u64>,
+    remainder: Remainder,
     identity: Identity,
 }
 
@@ -74,12 +75,18 @@ impl Plan {
         if sources.len() > 1 {
             identity.add("plan.weights", hash_of(&stages));
         }
+        if let (Remainder::Pad, Some(epochs)) = (config.remainder, config.epochs) {
+            // Where padding begins, and that no row stands in for another, is in the batches.
+            identity.add("plan.remainder", "pad");
+            identity.add("plan.epochs", epochs);
+        }
         Ok(Self {
             mixture: Mixture::new(stages),
             orders,
             lanes: config.lanes,
             batch_size,
             samples: config.epochs.map(|epochs| epochs.saturating_mul(epoch)),
+            remainder: config.remainder,
             identity,
         })
     }
@@ -120,16 +127,34 @@ impl Plan {
         (sequence * size..(sequence + 1) * size).map(Position)
     }
 
-    /// Length of the global sequence of batches: all epochs, with the last batch filled up from the
-    /// epoch after. `None` if it is endless.
+    /// Whether each row keeps its place in the order: no other stands in for a bad one.
+    pub fn keeps_rows(&self) -> bool {
+        self.remainder == Remainder::Pad
+    }
+
+    /// Whether a position lies behind the end, and only pads the last round of batches.
+    pub fn is_padding(&self, position: Position) -> bool {
+        self.keeps_rows() && self.samples.is_some_and(|samples| position.0 >= samples)
+    }
+
+    /// Length of the global sequence of batches: all epochs, and a last batch that is filled up, or
+    /// padded, or left out. `None` if it is endless.
     pub fn batches(&self) -> Option<u64> {
-        Some(self.samples?.div_ceil(u64::from(self.batch_size)))
+        Some(self.rounded(self.samples?, u64::from(self.batch_size)))
     }
 
     /// How many batches each rank gets from a place in the global sequence to its end. The same for
-    /// every rank: the last round is filled up from the epoch after.
+    /// every rank: so is the last round.
     pub fn batches_per_rank(&self, start: u64, rank: Rank) -> Option<u64> {
-        Some(self.batches()?.saturating_sub(start).div_ceil(u64::from(rank.of)))
+        Some(self.rounded(self.batches()?.saturating_sub(start), u64::from(rank.of)))
+    }
+
+    /// How many wholes are made of parts, by what becomes of the rest.
+    fn rounded(&self, parts: u64, whole: u64) -> u64 {
+        match self.remainder {
+            Remainder::Fill | Remainder::Pad => parts.div_ceil(whole),
+            Remainder::Drop => parts / whole,
+        }
     }
 
     /// Refuses a group of ranks whose size does not divide the number of lanes.

@@ -1,12 +1,15 @@
 //! The names that recipes use for closed choices (those of `compat` stand with its table).
 
-use super::{OnBadSample, OnTooLong, Pixels, Shuffle, TrainOn};
+use super::{OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn};
 
 /// The choices of one key, by name.
 pub(super) type Choices<T> = [(&'static str, T)];
 
 pub(super) const SHUFFLE: &Choices<Shuffle> =
     &[("full", Shuffle::Full), ("block", Shuffle::Block), ("none", Shuffle::None)];
+
+pub(super) const REMAINDER: &Choices<Remainder> =
+    &[("fill", Remainder::Fill), ("pad", Remainder::Pad), ("drop", Remainder::Drop)];
 
 pub(super) const PIXELS: &Choices<Pixels> =
     &[("f32", Pixels::F32), ("bf16", Pixels::Bf16), ("u8", Pixels::U8)];

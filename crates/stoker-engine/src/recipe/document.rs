@@ -14,7 +14,7 @@ use super::{Recipe, read};
 use crate::error::{Error, Problem, Result};
 
 /// Where paths stand: section (empty for the top) and key.
-const PATHS: [(&str, &str); 7] = [
+const PATHS: [(&str, &str); 8] = [
     ("", "model"),
     ("dataset", "source"),
     ("dataset", "media-root"),
@@ -22,6 +22,7 @@ const PATHS: [(&str, &str); 7] = [
     ("vision", "config"),
     ("text", "tokenizer"),
     ("text", "chat-template"),
+    ("engine", "ledger"),
 ];
 
 /// A recipe as written.

@@ -34,8 +34,8 @@ pub use decimal::Decimal;
 pub use document::Document;
 pub use mixture::{Component, Share, Stage};
 pub use sections::{
-    Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Shuffle,
-    Text, TrainOn, Vision,
+    Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder,
+    Shuffle, Text, TrainOn, Vision,
 };
 
 use crate::error::Result;

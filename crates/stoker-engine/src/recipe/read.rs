@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, SHUFFLE, TRAIN_ON};
+use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON};
 use super::reader::Reader;
 use super::{
-    Compat, Component, Dataset, Engine, Fetch, Image, Pack, Plan, Recipe, Share, Shuffle, Text,
-    Vision, mixture, suggest,
+    Compat, Component, Dataset, Engine, Fetch, Image, Pack, Plan, Recipe, Remainder, Share,
+    Shuffle, Text, Vision, mixture, suggest,
 };
 use crate::error::{Error, Problem, Result};
 use crate::sample::Scheme;
@@ -72,6 +72,7 @@ fn plan(section: &mut Reader<'_>, datasets: &[Component]) -> Plan {
         shuffle: section.choice("shuffle", SHUFFLE).unwrap_or(default.shuffle),
         window: section.whole("window", 1..=65_536),
         epochs: section.whole("epochs", 1..=1_000_000_000),
+        remainder: section.choice("remainder", REMAINDER).unwrap_or(default.remainder),
         temperature: section.decimal("temperature", &(1.0..=1000.0)),
         stages: mixture::stages(section, datasets),
         lanes: section.whole("lanes", 1..=65_536).unwrap_or(default.lanes),
@@ -84,7 +85,22 @@ fn plan(section: &mut Reader<'_>, datasets: &[Component]) -> Plan {
         let hint = "leave it out, or take weight and epochs from all datasets";
         section.problem("temperature", "is for datasets without weight and epochs", Some(hint));
     }
+    if plan.remainder != Remainder::Fill && plan.epochs.is_none() {
+        let hint = "set plan.epochs, to 1 for one pass over the data";
+        section.problem("remainder", "is for runs that end, and this one is endless", Some(hint));
+    }
+    if plan.remainder == Remainder::Pad && !sees_every_row_as_often(&plan, datasets) {
+        let hint = "take weight from the datasets, and plan.temperature away; epochs may stay";
+        let reason =
+            "\"pad\" is for a pass over every row, and weights leave out some and repeat others";
+        section.problem("remainder", reason, Some(hint));
+    }
     plan
+}
+
+fn sees_every_row_as_often(plan: &Plan, datasets: &[Component]) -> bool {
+    let by_weight = |one: &Component| matches!(one.share, Share::Weight(_));
+    plan.temperature.is_none() && !datasets.iter().any(by_weight)
 }
 
 fn fetch(section: &mut Reader<'_>) -> Fetch {
@@ -164,6 +180,7 @@ fn engine(section: &mut Reader<'_>) -> Engine {
             .choice("on-bad-sample", ON_BAD_SAMPLE)
             .unwrap_or(default.on_bad_sample),
         bad_sample_limit: section.share("bad-sample-limit").unwrap_or(default.bad_sample_limit),
+        ledger: local_path(section, "ledger"),
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Plan {
     /// How often the data is seen; endless by default, as trainers count steps. Where datasets have
     /// weights, an epoch is as many samples as they have rows together.
     pub epochs: Option<u64>,
+    /// What becomes of the end of a run, where it makes no whole round of batches. `fill`.
+    pub remainder: Remainder,
     /// Evens out the sizes of datasets: their weights are the rows to the power of 1 / temperature.
     /// In proportion to the rows by default, as at 1.
     pub temperature: Option<Decimal>,
@@ -88,6 +90,25 @@ impl Shuffle {
     /// The name that recipes use.
     pub fn as_str(self) -> &'static str {
         choices::name_of(choices::SHUFFLE, &self)
+    }
+}
+
+/// What becomes of the last samples of a run, where they make no whole batch for every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remainder {
+    /// They come, and what is missing is filled up from the epoch after.
+    Fill,
+    /// They come, each row once, and what is missing is padded with what a mask leaves out: for
+    /// evaluation.
+    Pad,
+    /// They are left out.
+    Drop,
+}
+
+impl Remainder {
+    /// The name that recipes use.
+    pub fn as_str(self) -> &'static str {
+        choices::name_of(choices::REMAINDER, &self)
     }
 }
 
@@ -220,6 +241,9 @@ pub struct Engine {
     pub on_bad_sample: OnBadSample,
     /// Largest share of bad samples before the run is stopped. 0.01.
     pub bad_sample_limit: f64,
+    /// Folder that bad samples are written down in while the run goes on, a file for each rank; not
+    /// written down by default.
+    pub ledger: Option<String>,
 }
 
 /// What becomes of bad samples.
@@ -267,6 +291,7 @@ impl Default for Plan {
             shuffle: Shuffle::Full,
             window: None,
             epochs: None,
+            remainder: Remainder::Fill,
             temperature: None,
             stages: Vec::new(),
             lanes: 64,
@@ -322,6 +347,7 @@ impl Default for Engine {
             prefetch: 32,
             on_bad_sample: OnBadSample::Replace,
             bad_sample_limit: 0.01,
+            ledger: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, SHUFFLE, TRAIN_ON, name_of};
+use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON, name_of};
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
 use super::{Dataset, Recipe, mixture};
@@ -26,6 +26,7 @@ impl Recipe {
                 "shuffle": name_of(SHUFFLE, &plan.shuffle),
                 "window": plan.window,
                 "epochs": plan.epochs,
+                "remainder": name_of(REMAINDER, &plan.remainder),
                 "temperature": plan.temperature.map(mixture::number),
                 "stages": mixture::write_stages(self),
                 "lanes": plan.lanes,
@@ -71,6 +72,7 @@ impl Recipe {
                 "prefetch": engine.prefetch,
                 "on-bad-sample": name_of(ON_BAD_SAMPLE, &engine.on_bad_sample),
                 "bad-sample-limit": engine.bad_sample_limit,
+                "ledger": engine.ledger,
             },
         })
     }

@@ -1,5 +1,7 @@
 //! What becomes of samples that can not be used.
 
+use stoker_engine::error::{DatasetError, DatasetErrorKind, Error, Outcome};
+
 use super::*;
 
 #[test]
@@ -27,6 +29,11 @@ fn bad_samples_are_replaced_or_neutralised_and_listed() {
     let report = loader.report();
     assert_eq!((report.neutralised, report.replaced), (1, bad.len() as u64 - 1));
     assert_eq!(report.bad_samples, bad);
+    let of = |code: &str| report.flaws.iter().find(|flaw| flaw.code == code).unwrap();
+    assert_eq!(report.flaws.iter().map(|flaw| flaw.samples).sum::<u64>(), bad.len() as u64);
+    assert_eq!((of("corrupt").samples, of("corrupt").outcome), (1, Outcome::Neutralised));
+    assert_eq!(of("missing").outcome, Outcome::Replaced);
+    assert!(report.to_string().contains("  1 neutralised as image/corrupt\n"), "{report}");
 
     let batch = &seen[35 / 4];
     let labels = &batch.tensors.iter().find(|t| t.0 == "labels").unwrap().2;
@@ -70,9 +77,16 @@ fn too_many_bad_samples_stop_the_run_with_a_list() {
     let error = loop {
         match loader.next(PATIENCE) {
             Ok(next) => assert!(matches!(next, Next::Batch(_))),
-            Err(error) => break error.to_string(),
+            Err(error) => break error,
         }
     };
+    let Error::Dataset(DatasetError { kind: DatasetErrorKind::BadSamples(listed), .. }) = &error
+    else {
+        panic!("{error}")
+    };
+    let error = error.to_string();
+    assert!(error.starts_with(&format!("{} bad samples among ", listed.len())), "{error}");
+    assert!(listed[..10].iter().all(|bad| error.contains(&bad.to_string())), "{error}");
     assert!(error.contains("more than engine.bad-sample-limit = 0.03 allows"), "{error}");
     assert!(error.contains("missing") && error.contains("aspect-ratio"), "{error}");
 }

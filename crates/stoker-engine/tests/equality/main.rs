@@ -6,9 +6,12 @@
 mod common;
 
 mod bad_samples;
+mod ledger;
 mod maker;
 mod mixtures;
+mod passes;
 mod resume;
+mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 struct Seen {
     name: String,
     samples: Vec<(u32, u64)>,
+    mask: Vec<bool>,
     tensors: Vec<(String, String, Vec<u8>)>,
     bad: Vec<String>,
 }
@@ -40,6 +44,7 @@ fn see(batch: &Batch) -> Seen {
     Seen {
         name: format!("{:?}", batch.name()),
         samples: batch.samples().iter().map(|id| (id.dataset, id.row)).collect(),
+        mask: batch.sample_mask().to_vec(),
         tensors: batch.tensors().iter().map(tensor).collect(),
         bad: batch.bad_samples().iter().map(ToString::to_string).collect(),
     }

@@ -82,6 +82,7 @@ fn defaults_are_what_the_documentation_says() {
         ("plan", "shuffle", json!("full"), "`full`"),
         ("plan", "window", json!(null), "16 by default"),
         ("plan", "epochs", json!(null), "endless by default"),
+        ("plan", "remainder", json!("fill"), "`fill`"),
         ("plan", "temperature", json!(null), "as at 1"),
         ("plan", "stages", json!([]), "none by default"),
         ("plan", "lanes", json!(64), "64,"),
@@ -188,7 +189,7 @@ fn toml_shows_every_key_and_reads_back_to_the_same_recipe() {
         assert!(text.contains(&format!("{key} ")), "{section}.{key} is missing in\n{text}");
     }
     let plan = "\n[plan]\nseed = 0\nshuffle = \"full\"\n# window is not set\n# epochs is not set\n\
-                # temperature is not set\nstages = []\nlanes = 64\n";
+                remainder = \"fill\"\n# temperature is not set\nstages = []\nlanes = 64\n";
     assert!(text.contains(plan), "{text}");
     assert_eq!(Recipe::from_toml(&text).unwrap(), recipe, "{text}");
 }

@@ -200,8 +200,24 @@ fn shares_that_do_not_go_together_are_refused() {
             "plan.window: is for blocks, and rows are not shuffled in blocks; set plan.shuffle = \
              \"block\", or leave the window out",
         ),
+        (
+            "[dataset]\nsource = 'a'\n[plan]\nremainder = 'pad'",
+            "plan.remainder: is for runs that end, and this one is endless; set plan.epochs, to 1 for \
+             one pass over the data",
+        ),
+        (
+            &format!("{}[plan]\nepochs = 1\nremainder = 'pad'", two("weight = 1", "weight = 2")),
+            NOT_EVERY_ROW,
+        ),
+        (
+            &format!("{}[plan]\nepochs = 1\nremainder = 'pad'\ntemperature = 2", two("", "")),
+            NOT_EVERY_ROW,
+        ),
     ]);
 }
+
+const NOT_EVERY_ROW: &str = "plan.remainder: \"pad\" is for a pass over every row, and weights leave out \
+    some and repeat others; take weight from the datasets, and plan.temperature away; epochs may stay";
 
 #[test]
 fn mistakes_in_a_stage_are_told_with_its_number() {

@@ -74,7 +74,7 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
     let file = folder.path().join("recipe.toml");
     let text = "model = 'qwen'\n[dataset]\nsource = 'train.jsonl'\nmedia_root = 's3://b/images'\n\
                 index-dir = '../index'\n[vision]\nconfig = '/abs/c.json'\n[text]\n\
-                tokenizer = 't.json'\nchat-template = 'a/b.jinja'\n";
+                tokenizer = 't.json'\nchat-template = 'a/b.jinja'\n[engine]\nledger = 'bad'\n";
     fs::write(&file, text).unwrap();
     let recipe = Recipe::from_file(&file).unwrap();
     assert_eq!(recipe.model, Some(place("qwen")));
@@ -84,6 +84,7 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
     assert_eq!(recipe.vision.config.as_deref(), Some("/abs/c.json"));
     assert_eq!(recipe.text.tokenizer, Some(place("t.json")));
     assert_eq!(recipe.text.chat_template, Some(place("a/b.jinja")));
+    assert_eq!(recipe.engine.ledger, Some(place("bad")));
 
     let mut document = Document::from_file(&file).unwrap();
     document.set("model=other");

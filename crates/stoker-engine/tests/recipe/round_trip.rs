@@ -10,7 +10,7 @@ use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
     Compat, Component, Dataset, Document, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack,
-    Pixels, Plan, Recipe, Shuffle, Text, TrainOn, Vision,
+    Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -56,11 +56,13 @@ prop_compose! {
         shuffle in one_of(&[Shuffle::Full, Shuffle::Block, Shuffle::None]),
         window in of(1_u32..=65_536),
         epochs in of(1_u64..=1_000_000_000),
+        remainder in one_of(&[Remainder::Fill, Remainder::Pad, Remainder::Drop]),
         lanes in 1_u32..=65_536,
     ) -> Recipe {
         let dataset = Dataset { source, media_root, allow_http, max_line, index_dir };
         let window = window.filter(|_| shuffle == Shuffle::Block);
-        let plan = Plan { seed, shuffle, window, epochs, lanes, ..Plan::default() };
+        let remainder = epochs.map_or(Remainder::Fill, |_| remainder);
+        let plan = Plan { seed, shuffle, window, epochs, remainder, lanes, ..Plan::default() };
         let datasets = vec![Component { dataset, ..Component::default() }];
         Recipe { model, compat, datasets, plan, ..Recipe::default() }
     }
@@ -122,9 +124,11 @@ prop_compose! {
         prefetch in 0_u32..=1024,
         on_bad_sample in one_of(&[OnBadSample::Replace, OnBadSample::Stop]),
         bad_sample_limit in 0.0..=1.0,
+        ledger in of(path()),
     ) -> Recipe {
         let pack = Pack { batch_size, pad_to_multiple };
-        let engine = Engine { memory, workers, prefetch, on_bad_sample, bad_sample_limit };
+        let engine =
+            Engine { memory, workers, prefetch, on_bad_sample, bad_sample_limit, ledger };
         Recipe { fetch, image, vision, text, pack, engine, ..sources }
     }
 }

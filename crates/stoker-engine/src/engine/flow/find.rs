@@ -50,7 +50,10 @@ impl Line {
         for attempt in 0.. {
             let id = self.rooms.candidate(position, attempt, &bad)?;
             match self.try_sample(sequence, id).await? {
-                Ok((measured, permits)) => return Ok(Found { measured, bad, permits }),
+                Ok((measured, permits)) => {
+                    let (measured, bad) = self.rooms.standing(position, measured, bad);
+                    return Ok(Found { measured, bad, permits });
+                }
                 Err(flaw) => {
                     bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
                 }
@@ -59,7 +62,7 @@ impl Line {
         unreachable!("candidates end with an error")
     }
 
-    async fn try_sample(
+    pub(super) async fn try_sample(
         self: &Arc<Self>,
         sequence: u64,
         id: SampleId,

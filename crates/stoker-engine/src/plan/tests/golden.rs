@@ -17,15 +17,24 @@ struct Case {
     golden: Value,
 }
 
-fn cases() -> Vec<Case> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/plan/orders.json");
+fn entries(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/golden/plan").join(file);
     let Value::Array(entries) = serde_json::from_slice(&fs::read(path).unwrap()).unwrap() else {
         panic!("the golden orders are a list")
     };
-    entries.into_iter().map(case).collect()
+    entries
+}
+
+fn cases() -> Vec<Case> {
+    entries("orders.json").into_iter().map(case).collect()
 }
 
 fn case(golden: Value) -> Case {
+    let plan = plan_of(&golden, 4);
+    Case { name: golden["name"].to_string(), plan, golden }
+}
+
+fn plan_of(golden: &Value, batch_size: u32) -> Plan {
     let list = |value: &Value| value.as_array().unwrap().clone();
     let decimal = |value: &Value| Decimal::new(value.as_str().unwrap().parse().unwrap()).unwrap();
     let stage = |stage: &Value| Stage {
@@ -42,6 +51,12 @@ fn case(golden: Value) -> Case {
         window: golden["window"].as_u64().map(|window| window as u32),
         temperature: golden["temperature"].as_f64().and_then(Decimal::new),
         stages: list(&golden["stages"]).iter().map(stage).collect(),
+        epochs: golden["epochs"].as_u64(),
+        remainder: match golden["remainder"].as_str() {
+            Some("pad") => Remainder::Pad,
+            Some("drop") => Remainder::Drop,
+            _ => Remainder::Fill,
+        },
         ..recipe::Plan::default()
     };
     let source = |dataset: &Value| {
@@ -58,8 +73,7 @@ fn case(golden: Value) -> Case {
         Source { rows, shards, share }
     };
     let sources: Vec<Source> = list(&golden["datasets"]).iter().map(source).collect();
-    let plan = Plan::new(&config, 4, &sources, Identity::default()).unwrap();
-    Case { name: golden["name"].to_string(), plan, golden }
+    Plan::new(&config, batch_size, &sources, Identity::default()).unwrap()
 }
 
 fn pairs(samples: impl IntoIterator<Item = SampleId>) -> Vec<(u64, u64)> {
@@ -109,6 +123,31 @@ fn any_number_of_ranks_has_the_documented_order_between_them() {
                 }
             }
             assert_eq!(order_hash(samples), golden["sha256"], "{name} on {ranks} ranks");
+        }
+    }
+}
+
+/// Dataset and row of each place; nothing on padding.
+type Batch = Vec<Option<(u32, u64)>>;
+
+#[test]
+fn runs_end_as_documented_on_any_number_of_ranks() {
+    for golden in entries("ends.json") {
+        let plan = plan_of(&golden, golden["batch_size"].as_u64().unwrap() as u32);
+        let (start, of) = (golden["start"].as_u64().unwrap(), golden["ranks"].as_u64().unwrap());
+        let by_rank: Vec<Vec<Batch>> = serde_json::from_value(golden["by_rank"].clone()).unwrap();
+        for (index, batches) in (0..).zip(by_rank) {
+            let rank = Rank { index, of: of as u32 };
+            let steps = plan.batches_per_rank(start, rank).unwrap();
+            assert_eq!(steps, batches.len() as u64, "{golden}");
+            for (step, batch) in (0..).zip(batches) {
+                let positions = plan.positions(plan.batch(start + step * of + u64::from(index)));
+                let sample = |position| {
+                    let SampleId { dataset, row } = plan.sample_at(position);
+                    (!plan.is_padding(position)).then_some((dataset, row))
+                };
+                assert_eq!(positions.map(sample).collect::<Vec<_>>(), batch, "{golden}");
+            }
         }
     }
 }

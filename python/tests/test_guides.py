@@ -1,0 +1,88 @@
+"""The examples of the guides run, and do what the guides say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import stoker
+import torch
+from conftest import ROWS, sample
+
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+VOCABULARY = 151_936
+
+
+def examples(guide: str) -> list[str]:
+    """The Python of a guide."""
+    return re.findall(r"^```python\n(.*?)^```$", (GUIDES / guide).read_text(), re.M | re.S)
+
+
+def run(example: str, **names: object) -> dict[str, object]:
+    names |= {"stoker": stoker}
+    exec(compile(example, "guide", "exec"), names)
+    return names
+
+
+class Model(torch.nn.Module):
+    """Tokens in, logits out; what it says of a token depends on that token alone."""
+
+    def forward(self, input_ids: torch.Tensor, **_: torch.Tensor) -> SimpleNamespace:
+        logits = torch.zeros(*input_ids.shape, VOCABULARY)
+        return SimpleNamespace(logits=logits.scatter(2, (input_ids % 1000)[:, :, None], 5.0))
+
+
+@pytest.fixture
+def recipe(recipe, folder, tmp_path):
+    """22 rows, one of them bad."""
+    lines = (folder / "chats.jsonl").read_text().splitlines()[: ROWS - 2]
+    lines[7] = json.dumps(sample(7, ["nowhere.jpg"]))
+    (tmp_path / "chats.jsonl").write_text("\n".join(lines))
+    recipe["dataset"] |= {"source": str(tmp_path / "chats.jsonl"), "media-root": str(folder)}
+    recipe["plan"] = {}
+    return recipe
+
+
+def test_the_loss_of_an_evaluation_is_that_of_its_samples_one_by_one(recipe, capsys):
+    loss, _ = examples("evaluation.md")
+    run(loss, recipe=recipe, model=Model(), device="cpu")
+    says = re.fullmatch(r"loss (\S+) over (\d+) tokens\n", capsys.readouterr().out)
+    # One row at a time, in the order of the source, without the bad one.
+    alone = {"pack.batch-size": 1, "plan.epochs": 1, "plan.remainder": "pad"}
+    losses = []
+    for batch in stoker.Loader(recipe, overrides=alone):
+        (tokens,), (labels,) = (batch.torch()[name] for name in ("input_ids", "labels"))
+        for here, there in zip(tokens[:-1].tolist(), labels[1:].tolist(), strict=True):
+            if there != -100:
+                logits = torch.zeros(VOCABULARY)
+                logits[here % 1000] = 5.0
+                losses.append((logits.logsumexp(0) - logits[there]).item())
+    assert int(says[2]) == len(losses)
+    assert float(says[1]) == pytest.approx(sum(losses) / len(losses), abs=2e-4)
+
+
+def test_values_of_samples_are_those_of_all_good_rows(recipe):
+    _, values = examples("evaluation.md")
+
+    def score(batch):
+        return list(range(len(batch.sample_mask)))
+
+    found = run(values, recipe=recipe, score=score)["values"]
+    assert sorted(found) == [(0, row) for row in range(ROWS - 2) if row != 7]
+
+
+def test_bad_samples_are_listed_by_error_and_report(recipe, capsys):
+    error, report = examples("bad-samples.md")
+    recipe["plan"] = {"epochs": 1}
+    run(error, loader=stoker.Loader(recipe, overrides={"engine.bad-sample-limit": 0.0}))
+    listed = capsys.readouterr().out
+    assert re.match(r"\(0, 7\) replaced fetch/missing .*nowhere.jpg.*chats.jsonl:8\n$", listed)
+    loader = stoker.Loader(recipe)
+    assert len(list(loader)) == 6
+    run(report, loader=loader)
+    counted, words = capsys.readouterr().out.splitlines()
+    assert counted == f"{loader.report().replaced} replaced fetch/missing"
+    assert "nowhere.jpg" in words
