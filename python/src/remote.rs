@@ -139,7 +139,7 @@ impl Front {
         made_of::report(py, &self.engine.get()?.report())
     }
 
-    fn index_files(&self) -> PyResult<Vec<std::path::PathBuf>> {
+    fn index_files(&self) -> PyResult<Vec<Vec<std::path::PathBuf>>> {
         Ok(self.engine.get()?.index_files())
     }
 

@@ -266,8 +266,12 @@ class Front:
     def report(self) -> Report:
         """What was handed over so far, and how long the trainer waited."""
 
-    def index_files(self) -> list[Path]:
-        """The files of the data's index; in another `dataset.index-dir` they serve as well."""
+    def index_files(self) -> list[list[Path]]:
+        """The files of each dataset's index; in another `dataset.index-dir` they serve as well.
+
+        None for a dataset whose index lies beside its shards, or more than 1 GiB of whose rows were
+        copied: each host had better index that itself.
+        """
 
     @property
     def rank(self) -> int:

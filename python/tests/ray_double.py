@@ -128,8 +128,8 @@ class Front:
     def rewind(self) -> None:
         self.done, self.ended = 0, False
 
-    def index_files(self) -> list[Path]:
-        return [Path(path) for path in self.recipe.get("index_files", [])]
+    def index_files(self) -> list[list[Path]]:
+        return [[Path(path) for path in self.recipe.get("index_files", [])]]
 
     def report(self) -> SimpleNamespace:
         wall, waited = sum(self.blocked[1:]) * 2, sum(self.blocked[1:])

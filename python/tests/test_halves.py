@@ -7,6 +7,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+import shards
 import stoker
 import torch
 from stoker._native import Front, Maker
@@ -170,12 +171,53 @@ def test_waiting_for_a_maker_ends_when_it_is_closed(stalled):
 
 def test_the_index_of_one_serves_another(recipe, tmp_path):
     source = {**recipe, "dataset": {**recipe["dataset"], "index-dir": str(tmp_path / "one")}}
-    files = Front(source).index_files()
+    [files] = Front(source).index_files()
     assert files
     (tmp_path / "two").mkdir()
     for file in files:
         (tmp_path / "two" / file.name).write_bytes(file.read_bytes())
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "two").iterdir()}
     source["dataset"]["index-dir"] = str(tmp_path / "two")
-    assert Front(source).index_files()[0].parent == tmp_path / "two"
+    assert Front(source).index_files()[0][0].parent == tmp_path / "two"
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "two").iterdir()}
+
+
+@pytest.mark.parametrize("kind", shards.WRITERS)
+def test_both_halves_over_shards_are_a_loader_wherever_their_index_lies(
+    recipe, folder, tmp_path, kind
+):
+    """What was copied beside the index goes with it, and serves in another folder."""
+    (tmp_path / "data").mkdir()
+    source = shards.WRITERS[kind](folder, tmp_path / "data")
+
+    def over(place):
+        return {**recipe, "dataset": {"source": source, "index-dir": str(place)}}
+
+    front = Front(over(tmp_path / "one"))
+    [files] = front.index_files()
+    ends = [file.suffix for file in files]
+    assert ends.count(".stoker-index") == {"tar": 3, "parquet": 2, "mds": 2}[kind]
+    assert ends.count(".stoker-lines") == {"tar": 1, "parquet": 2, "mds": 0}[kind]
+    (tmp_path / "two").mkdir()
+    for file in files:
+        (tmp_path / "two" / file.name).write_bytes(file.read_bytes())
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "two").iterdir()}
+    maker = Maker(over(tmp_path / "two"))
+    with stoker.Loader(over(tmp_path / "one")) as loader:
+        for batch in loader:
+            made = front.hand_over(maker.make(front.sequence_at(0)), blocked=0.0)
+            assert equal(made, batch)
+            assert made.state_dict() == batch.state_dict()
+    assert front.sequence_at(0) is None
+    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "two").iterdir()}
+    maker.close()
+
+
+def test_an_index_that_lies_beside_its_shards_is_not_sent(recipe, folder, tmp_path):
+    source = shards.WRITERS["tar"](folder, tmp_path)
+    elsewhere = {"name": "b", "source": recipe["dataset"]["source"], "index-dir": str(tmp_path)}
+    datasets = [{"name": "a", "source": source}, elsewhere]
+    many = {key: value for key, value in recipe.items() if key != "dataset"}
+    beside, sent = Front({**many, "datasets": datasets}).index_files()
+    assert beside == []
+    assert [file.suffix for file in sent] == [".stoker-index"]

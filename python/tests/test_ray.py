@@ -21,7 +21,7 @@ import ray
 import ray_double
 import stoker
 import torch
-from stoker.ray import RayLoader, worker
+from stoker.ray import RayLoader
 from stoker.ray import loader as loader_module
 from stoker.ray.roster import Roster
 
@@ -268,47 +268,6 @@ def test_the_network_is_named_where_it_is_what_the_trainer_waits_for(node, tmp_p
     # Ray counts the first request for each object too.
     assert eventually(lambda: metric("ray_pull_manager_requested_bundles") >= 30)
     assert metric("ray_pull_manager_retries_total") <= 30
-
-
-def test_an_index_is_sent_to_workers_whose_host_lacks_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker.tempfile, "gettempdir", lambda: str(tmp_path / "there"))
-    (tmp_path / "there").mkdir()
-    path, content_ = str(tmp_path / "gone" / "data.stoker-index"), bytes(range(256)) * 40000
-    recipe = {"index": ["data.stoker-index"]}
-    there = worker.StokerWorker(ray_double.Maker)
-    size = len(content_)
-    assert there.lacks([(path, size)]) == [path]
-    half = size // 2
-    there.keep(path, 0, size, content_[:half])
-    assert there.lacks([(path, size)]) == [path], "half of it is none of it"
-    there.keep(path, half, size, content_[half:])
-    assert there.lacks([(path, size)]) == []
-    assert there.open(recipe, {"engine.workers": 1}).error is None
-    assert worker.StokerWorker(ray_double.Maker).lacks([(path, size)]) == [], "sent once a host"
-
-
-def test_an_index_of_several_pieces_comes_whole(tmp_path):
-    """Its path is good in this process alone, so that the worker's host seems to lack it."""
-    name = f"{os.getpid()}.stoker-index"
-    (tmp_path / name).write_bytes(bytes(range(256)) * 40000)
-    folder = os.open(tmp_path, os.O_RDONLY)
-    recipe = {"batches": 3, "folder": str(tmp_path), "index": [name]}
-    recipe["index_files"] = [f"/proc/self/fd/{folder}/{name}"]
-    try:
-        with ray_double.Loader(recipe, placement="local") as loader:
-            assert [batch.sequence for batch in loader] == [0, 1, 2]
-    finally:
-        os.close(folder)
-        (worker._folder() / name).unlink(missing_ok=True)
-
-
-def test_a_worker_whose_host_has_the_index_uses_it_where_it_lies(tmp_path):
-    path = tmp_path / "data.stoker-index"
-    path.write_bytes(b"index")
-    here = worker.StokerWorker(lambda _, overrides: overrides)
-    assert here.lacks([(str(path), 5)]) == []
-    assert here.open({}, {"engine.workers": 2}).error is None
-    assert here._maker == {"engine.workers": 2}
 
 
 def test_a_recipe_file_means_the_same_on_every_host(on_ray, recipe, folder, tmp_path, monkeypatch):

@@ -8,6 +8,9 @@ use crate::args::RecipeArguments;
 use crate::outcome::{self, Outcome};
 use crate::{bar, recipe};
 
+/// Notes of a dataset that are shown.
+const NOTES: usize = 20;
+
 pub(crate) fn index(arguments: &RecipeArguments, out: &mut dyn Write) -> Outcome {
     let recipe = recipe(arguments)?;
     let bar = bar::of_bytes();
@@ -22,8 +25,17 @@ pub(crate) fn index(arguments: &RecipeArguments, out: &mut dyn Write) -> Outcome
             writeln!(out, "dataset      {}", summary.name)?;
         }
         writeln!(out, "rows         {}", summary.rows)?;
+        if summary.shards > 1 {
+            writeln!(out, "shards       {}", summary.shards)?;
+        }
         writeln!(out, "path         {}", summary.path.display())?;
         writeln!(out, "fingerprint  {}", summary.fingerprint)?;
+        for note in summary.notes.iter().take(NOTES) {
+            writeln!(out, "note         {note}")?;
+        }
+        if let Some(more) = summary.notes.len().checked_sub(NOTES).filter(|more| *more > 0) {
+            writeln!(out, "note         and {more} more")?;
+        }
     }
     Ok(outcome::OK)
 }

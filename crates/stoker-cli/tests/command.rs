@@ -85,8 +85,8 @@ fn all_problems_of_a_recipe_are_listed_by_every_command_that_reads_one() {
     for command in ["run", "peek", "index", "plan", "recipe"] {
         let stderr = failure(&[command, path, "--set", "fetch.attempts=0"], 2);
         let expected = "stoker: the recipe has 4 problems:\n  dataset.source: is missing; give the \
-                        URI or path of a JSONL of chat samples, such as s3://bucket/train.jsonl\n  \
-                        plan.lanes: 0 is out of range; allowed: 1 to 65536\n  fetch.attempts: 0 is \
+                        URI or path of the samples, such as s3://bucket/train.jsonl or \
+                        s3://bucket/train-{000..127}.tar\n  plan.lanes: 0 is out of range; allowed: 1 to 65536\n  fetch.attempts: 0 is \
                         out of range; allowed: 1 to 100\n  pack.batch-sise: unknown key; did you \
                         mean `batch-size`?\n";
         assert_eq!(stderr, expected);

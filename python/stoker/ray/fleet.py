@@ -21,7 +21,7 @@ import ray
 from stoker.ray import placement
 from stoker.ray.dispatch import Dispatcher, Member, brief
 from stoker.ray.trouble import Trouble
-from stoker.ray.worker import SLOTS, THREADS, Answer, StokerWorker
+from stoker.ray.worker import SLOTS, THREADS, Answer, Piece, StokerWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ LAST = 2.0
 LONGEST = 300.0
 """Seconds that a worker may take to start; most of them it waits for its CPUs to become free."""
 
-PIECE = 8 << 20
+PARCEL = 8 << 20
 """Bytes of an index that are sent at once."""
 
 log = logging.getLogger("stoker.ray")
@@ -72,7 +72,8 @@ class Work:
 
     open_maker: Callable[..., Any]
     document: dict[str, Any]
-    index_files: list[Path]
+    index_files: list[list[Path]]
+    """Of each dataset."""
     own: set[str]
     """Keys of the section `engine` that the recipe sets itself."""
 
@@ -240,7 +241,7 @@ class Fleet:
         )
         hired = Hired(number, share, seat, node.address, handle, now)
         self._hired[number] = hired
-        files = [(str(path), path.stat().st_size) for path in self._work.index_files]
+        files = [[(str(it), it.stat().st_size) for it in of] for of in self._work.index_files]
         self._then(hired, handle.lacks.remote(files), self._send)
         return reserved
 
@@ -262,7 +263,7 @@ class Fleet:
             self._end(hired.number, f"it died while it started: {brief(error)}", error)
 
     def _send(self, hired: Hired, lacking: list[str]) -> None:
-        """Sends the index, a piece at a time, and then has the data opened."""
+        """Sends the index, a parcel at a time, and then has the data opened."""
         hired.lacking = lacking
         self._send_on(hired, 0)
 
@@ -272,16 +273,8 @@ class Fleet:
             opened = hired.handle.open.remote(self._work.document, overrides)
             self._then(hired, opened, self._opened)
             return
-        path = Path(hired.lacking[0])
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            file.seek(offset)
-            piece = file.read(PIECE)
-        kept = hired.handle.keep.remote(str(path), offset, size, piece)
-        then = offset + PIECE
-        if then >= size:
-            hired.lacking = hired.lacking[1:]
-            then = 0
+        pieces, hired.lacking, then = parcel(hired.lacking, offset)
+        kept = hired.handle.keep.remote(pieces)
         self._then(hired, kept, lambda hired, _: self._send_on(hired, then))
 
     def _opened(self, hired: Hired, answer: Answer) -> None:
@@ -320,6 +313,22 @@ class Fleet:
             now = time.monotonic()
             lived = 0.0 if hired.ready is None else now - hired.ready
             self.trouble.failed(hired.seat.node, why, error, lived, now)
+
+
+def parcel(paths: list[str], offset: int) -> tuple[list[Piece], list[str], int]:
+    """The next pieces of some files, from a byte of the first on; what is left; from which byte."""
+    pieces, room = [], PARCEL
+    while paths and room:
+        size = Path(paths[0]).stat().st_size
+        with Path(paths[0]).open("rb") as file:
+            file.seek(offset)
+            content = file.read(room)
+        pieces.append(Piece(paths[0], offset, size, content))
+        room -= len(content)
+        offset += len(content)
+        if offset >= size:
+            paths, offset = paths[1:], 0
+    return pieces, paths, offset
 
 
 def slots(seat: placement.Seat) -> int:

@@ -39,6 +39,16 @@ class Answer(NamedTuple):
     error: Exception | None = None
 
 
+class Piece(NamedTuple):
+    """A part of one of the index's files."""
+
+    path: str
+    offset: int
+    size: int
+    """Bytes of the whole file."""
+    content: bytes
+
+
 class StokerWorker:
     """Makes batches for one rank.
 
@@ -49,31 +59,32 @@ class StokerWorker:
     def __init__(self, open_maker: Callable[..., Maker]) -> None:
         self._open_maker = open_maker
         self._maker: Maker | None = None
-        self._shipped = False
+        self._shipped: list[bool] = []
 
-    def lacks(self, files: Sequence[tuple[str, int]]) -> list[str]:
-        """Those of the index's files, given with their sizes, that this host does not have."""
-        self._shipped = not all(_lies_at(Path(path), size) for path, size in files)
-        if not self._shipped:
-            return []
-        return [path for path, size in files if not _lies_at(self._kept(path), size)]
+    def lacks(self, files: Sequence[Sequence[tuple[str, int]]]) -> list[str]:
+        """Those files of each dataset's index, given with their sizes, that this host lacks."""
+        self._shipped = [not all(_lies_at(Path(path), size) for path, size in of) for of in files]
+        of_shipped = [of for of, shipped in zip(files, self._shipped, strict=True) if shipped]
+        return [
+            path for of in of_shipped for path, size in of if not _lies_at(self._kept(path), size)
+        ]
 
-    def keep(self, path: str, offset: int, size: int, content: bytes) -> None:
-        """Takes a piece of one of the index's files."""
-        kept = self._kept(path)
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Other ranks' workers on this host may be at it too; whole files alone get their name.
-        growing = kept.with_name(f"{kept.name}.{os.getpid()}")
-        with growing.open("r+b" if offset else "wb") as file:
-            file.seek(offset)
-            file.write(content)
-        if offset + len(content) >= size:
-            growing.replace(kept)
+    def keep(self, pieces: Sequence[Piece]) -> None:
+        """Takes pieces of the index's files."""
+        for piece in pieces:
+            kept = self._kept(piece.path)
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Other ranks' workers on this host may be at it too; whole files alone get their name.
+            growing = kept.with_name(f"{kept.name}.{os.getpid()}")
+            with growing.open("r+b" if piece.offset else "wb") as file:
+                file.seek(piece.offset)
+                file.write(piece.content)
+            if piece.offset + len(piece.content) >= piece.size:
+                growing.replace(kept)
 
     def open(self, recipe: dict[str, Any], overrides: dict[str, Any]) -> Answer:
         """Opens the data. Errors are answers, so that they arrive as what they are."""
-        if self._shipped:
-            recipe = indexed_in(_folder(), recipe)
+        recipe = indexed_in(_folder(), recipe, self._shipped)
         try:
             self._maker = self._open_maker(recipe, overrides=overrides)
         except StokerError as error:
@@ -99,12 +110,15 @@ class StokerWorker:
         return _folder() / Path(path).name
 
 
-def indexed_in(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
-    """The recipe whose datasets, one or many, have their indexes in that folder."""
+def indexed_in(folder: Path, recipe: dict[str, Any], which: Sequence[bool]) -> dict[str, Any]:
+    """The recipe, those of whose datasets have their indexes in that folder."""
+    if not any(which):
+        return recipe
     there = {"index-dir": str(folder)}
-    many = [dataset | there for dataset in recipe.get("datasets", [])]
-    one = recipe.get("dataset", {}) | there
-    return recipe | ({"datasets": many} if many else {"dataset": one})
+    if "datasets" not in recipe:
+        return recipe | {"dataset": recipe.get("dataset", {}) | there}
+    both = zip(recipe["datasets"], which, strict=True)
+    return recipe | {"datasets": [dataset | there if it else dataset for dataset, it in both]}
 
 
 def _folder() -> Path:

@@ -1,274 +1,295 @@
-//! Builds the index of a source: one pass, bounded memory, whole or not at all.
+//! Builds the index of one shard: one pass, bounded memory, whole or not at all.
 
-use std::cell::Cell;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use xxhash_rust::xxh3::Xxh3;
-
-use super::packing::{Mistake, Packing, Refusal, Text, unpack};
-use super::scan::{Event, Stop, Totals, scan};
-use super::sidecar::{HEADER, Header, Index, Key, Place, Row};
-use super::{Store, failure, public_uri};
-use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
+use super::budget::Budget;
+use super::mds::{self, Columns};
+use super::packing::{
+    Forward, HEAD, Mistake, Packing, Refusal, begin_text, mistake, mistaken_for_parquet, unpack,
+};
+use super::sidecar::{Header, Key, Kind, Place, Sidecar, places};
+use super::writer::Writer;
+use super::{Ranges, Store, failure, lines, parquet, public_uri, scan, tar};
+use crate::error::{Bytes, DatasetError, DatasetErrorKind, Error, Result};
 use crate::fetch::ObjectInfo;
+use crate::recipe::{Fields, Format};
 use crate::sample::{Location, Scheme};
 
-const BUFFER: usize = 256 << 10;
-const NO_SPACE: &str = "free some space, or set dataset.index-dir to a folder with more of it";
-const NO_PLACE: &str = "set dataset.index-dir to a folder that can be written";
 const CUT_OFF: &str = "the file is cut off or damaged: copy it again, or compress it again";
 const CHANGED: &str = "wait until the source is complete, then start again";
 
+/// Remote JSON lines up to this size are kept: a few gigabytes of disk for one request less a
+/// sample. Larger ones are mostly images in base64.
+const KEPT_LINES: u64 = 4 << 30;
+
 /// What is indexed.
+#[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) location: Arc<Location>,
     pub(super) info: ObjectInfo,
-    pub(super) max_line: u64,
+    /// Bytes of all shards of the dataset.
+    pub(super) total: u64,
+    pub(super) rules: Arc<Rules>,
+    /// What its rows are made of, where another file says so.
+    pub(super) columns: Option<Arc<Columns>>,
 }
 
-/// Remote sources up to this size have their lines kept: a few gigabytes of disk for one request
-/// less a sample. Larger ones are mostly images in base64.
-const KEPT_LINES: u64 = 4 << 30;
+/// What all shards of a dataset have in common.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) format: Format,
+    pub(super) max_line: u64,
+    /// Bytes of all shards up to which they are copied where rows can't be read at random.
+    pub(super) max_copied: u64,
+    pub(super) fields: Fields,
+}
 
 impl Source {
-    /// Whether the lines are written to a file of their own.
-    fn keeps_lines(&self, packing: Packing) -> bool {
-        let remote = self.location.scheme != Scheme::File;
-        packing != Packing::Plain || (remote && self.info.size <= KEPT_LINES)
+    pub(super) fn key(&self) -> Key {
+        Key::new(&self.location, &self.info, self.rules.max_line, &self.more())
     }
 
-    pub(super) fn key(&self) -> Key {
-        Key::new(&self.location, &self.info, self.max_line)
+    /// Where its index may lie.
+    pub(super) fn places(&self, index_dir: Option<&str>) -> Result<Vec<Place>> {
+        places(&self.location, index_dir, &self.more())
+    }
+
+    /// Which columns are taken out is up to the recipe; lines and members are indexed as they are.
+    fn more(&self) -> String {
+        match self.rules.format {
+            Format::Parquet => format!("{:?}", self.rules.fields),
+            Format::Mds => format!("{:?}", self.columns),
+            Format::Jsonl | Format::WebDataset => String::new(),
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self.rules.format {
+            Format::Jsonl => Kind::Lines,
+            Format::WebDataset => Kind::Members,
+            Format::Parquet => Kind::Rows,
+            Format::Mds => Kind::Columns,
+        }
+    }
+
+    /// Whether what is in it is copied to a file of its own.
+    fn is_taken_out(&self, packing: Packing) -> Result<bool> {
+        let (remote, total) = (self.location.scheme != Scheme::File, self.total);
+        let limit = self.rules.max_copied;
+        if packing == Packing::Plain && self.rules.format != Format::Parquet {
+            let keep = self.rules.format == Format::Jsonl && remote;
+            return Ok(keep && total <= KEPT_LINES.min(limit));
+        }
+        if total <= limit {
+            return Ok(true);
+        }
+        let what = match self.rules.format {
+            Format::Parquet => "rows of Parquet files can't be read at random".to_owned(),
+            _ => format!("the shards are compressed with {}", packing.name()),
+        };
+        let reason = format!(
+            "{what}, and all shards have {} together: up to {} are copied to the disk",
+            Bytes(total),
+            Bytes(limit)
+        );
+        let hint = "raise dataset.max-copied if there is room where the index lies, or store the \
+                    data as plain tar archives";
+        Err(failure(public_uri(&self.location), reason, Some(hint)))
     }
 }
 
-/// Builds the index in the first place that can be written.
-pub(super) fn build<'a>(
+/// How far builders are, together, and whether they should give up.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) bytes: AtomicU64,
+    pub(super) stopped: AtomicBool,
+    pub(super) budget: Budget,
+}
+
+/// What a builder found.
+struct Built {
+    rows: u64,
+    fingerprint: u64,
+    body: u64,
+    notes: u16,
+    /// Bytes of the source that were read, where all of them should be.
+    read: Option<u64>,
+}
+
+/// Builds the index in the first place that can be written. An empty shard is an error unless
+/// there are others.
+pub(super) fn build(
     store: &impl Store,
     source: &Source,
-    places: &'a [Place],
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<(Index, &'a Place)> {
-    let Source { location, info, max_line } = source;
+    places: &[Place],
+    progress: &Arc<Progress>,
+    may_be_empty: bool,
+) -> Result<(Sidecar, File)> {
+    let Source { location, .. } = source;
     let uri = public_uri(location);
     let (mut writer, place) = Writer::claim(places)?;
-    let read = Cell::new(0);
-    let raw = Counted { inner: store.reader(location)?, read: &read, size: info.size, progress };
-    let text = unpack(raw).map_err(|refusal| match refusal {
-        Refusal::Mistake(Mistake { reason, hint }) => failure(&uri, reason, Some(hint)),
-        Refusal::Unreadable(packing, error) => unreadable(&uri, packing, 0, error),
-    })?;
-    if source.keeps_lines(text.packing) {
-        writer.keep_lines()?;
-    }
-    let totals = writer.fill(text, *max_line, &uri)?;
-    if read.get() != info.size || store.stat(location)? != *info {
+    let before = store.stat(location)?;
+    let built = match source.rules.format {
+        Format::Parquet => fill_table(&mut writer, store, source, progress)?,
+        _ => fill_stream(&mut writer, store, source, progress)?,
+    };
+    // What a listing says of versions is not always what an answer says; sizes are.
+    let unread = built.read.is_some_and(|read| read != before.size);
+    if before.size != source.info.size || unread || store.stat(location)? != before {
         let reason = "the source changed while it was read";
         return Err(failure(uri, reason, Some(CHANGED)));
     }
-    if totals.rows == 0 {
-        let reason = "the source has no samples: it is empty or holds blank lines alone";
-        return Err(failure(uri, reason, Some("check dataset.source")));
+    let Built { rows, fingerprint, body, notes, .. } = built;
+    if rows == 0 && !may_be_empty {
+        return Err(no_samples(uri));
     }
-    let at = writer.records.path.clone();
-    let index =
-        writer.publish(source.key(), totals, place).map_err(|error| unwritable(&at, &error))?;
-    Ok((index, place))
+    let (key, kind, lines) = (source.key(), source.kind(), None);
+    writer.publish(Header { key, kind, notes, rows, fingerprint, lines, body }, place)
 }
 
-/// The files that are written.
-struct Writer {
-    records: Temporary,
-    folder: PathBuf,
-    lines: Option<Temporary>,
-    records_hash: u64,
+pub(super) fn no_samples(uri: String) -> Error {
+    let reason = "the source has no samples: it is empty or holds blank lines alone";
+    failure(uri, reason, Some("check dataset.source"))
 }
 
-impl Writer {
-    fn claim(places: &[Place]) -> Result<(Self, &Place)> {
-        let mut last = None;
-        for place in places {
-            let claimed =
-                fs::create_dir_all(&place.folder).and_then(|()| Temporary::create(&place.folder));
-            match claimed {
-                Ok(records) => {
-                    let folder = place.folder.clone();
-                    return Ok((Self { records, folder, lines: None, records_hash: 0 }, place));
-                }
-                Err(error) => last = Some(unwritable(&place.index(), &error)),
-            }
-        }
-        Err(last.expect("there is at least one place"))
+/// Reads lines or an archive from front to back.
+fn fill_stream(
+    writer: &mut Writer,
+    store: &impl Store,
+    source: &Source,
+    progress: &Progress,
+) -> Result<Built> {
+    let (uri, read) = (public_uri(&source.location), AtomicU64::new(0));
+    let raw = Counted { inner: store.reader(&source.location)?, read: &read, progress };
+    let mistaken = |Mistake { reason, hint }: Mistake| failure(&uri, reason, Some(hint));
+    let unreadable = |packing, reached, error| unreadable(&uri, packing, reached, error);
+    let mut unpacked = unpack(raw).map_err(|refusal| match refusal {
+        Refusal::Mistake(mistake) => mistaken(mistake),
+        Refusal::Unreadable(packing, error) => unreadable(packing, Reached::Line(0), error),
+    })?;
+    let (packing, max_line) = (unpacked.packing, source.rules.max_line);
+    if source.is_taken_out(packing)? {
+        writer.take_out()?;
     }
-
-    fn keep_lines(&mut self) -> Result<()> {
-        let lines = Temporary::create(&self.folder);
-        self.lines = Some(lines.map_err(|error| unwritable(&self.records.path, &error))?);
-        Ok(())
-    }
-
-    /// Reads the text to its end and writes records, and lines where they are kept.
-    fn fill(&mut self, mut text: Text<'_>, max_line: u64, uri: &str) -> Result<Totals> {
-        let path = self.records.path.clone();
-        let written = |error: io::Error| unwritable(&path, &error);
-        let mut lines = self.lines.as_ref().map(|lines| Lines::new(&lines.file));
-        let mut records = Records::new(&self.records.file).map_err(written)?;
-        let mut visit = |event: Event<'_>| match event {
-            Event::Bytes(bytes) => lines.as_mut().map_or(Ok(()), |lines| lines.write(bytes)),
-            Event::Row { offset, length, line } => {
-                let offset = lines.as_mut().map_or(Ok(offset), Lines::end)?;
-                records.write(offset, length, line)
-            }
-        };
-        let totals = scan(&mut text.reader, text.offset, max_line, &mut visit);
-        let totals = totals.map_err(|stop| match stop {
-            Stop::Read { error, line } => unreadable(uri, text.packing, line, error),
-            Stop::Write(error) => written(error),
+    if source.rules.format == Format::Jsonl {
+        let offset = begin_text(&mut unpacked).map_err(mistaken)?;
+        let built = lines::build(unpacked, offset, max_line, writer.records(), writer.lines());
+        let (totals, body) = built.map_err(|stop| match stop {
+            scan::Stop::Read { error, line } => unreadable(packing, Reached::Line(line), error),
+            scan::Stop::Write(error) => writer.unwritable(&error),
         })?;
-        self.records_hash = records.finish().map_err(written)?;
-        lines.map_or(Ok(()), |mut lines| lines.file.flush()).map_err(written)?;
-        Ok(totals)
+        let scan::Totals { rows, fingerprint } = totals;
+        let read = Some(read.load(Ordering::Relaxed));
+        return Ok(Built { rows, fingerprint, body, notes: 0, read });
     }
-
-    /// Lines first: an index is never seen without them.
-    fn publish(mut self, key: Key, totals: Totals, place: &Place) -> io::Result<Index> {
-        let Totals { rows, fingerprint } = totals;
-        let lines = match self.lines.take() {
-            Some(lines) => {
-                let size = lines.file.metadata()?.len();
-                lines.publish(&place.lines(fingerprint, key))?;
-                Some(size)
-            }
-            None => None,
-        };
-        let header = Header { key, rows, fingerprint, lines, records: self.records_hash };
-        self.records.file.seek(SeekFrom::Start(0))?;
-        self.records.file.write_all(&header.to_bytes())?;
-        Index::fresh(self.records.publish(&place.index())?, header)
+    if let Some(mistake) = mistake(&unpacked.head, source.rules.format) {
+        return Err(mistaken(mistake));
     }
-}
-
-/// One record per row, behind the place of the header.
-struct Records<'a> {
-    file: BufWriter<&'a File>,
-    rows: u64,
-    hash: Xxh3,
-}
-
-impl<'a> Records<'a> {
-    fn new(file: &'a File) -> io::Result<Self> {
-        let mut file = BufWriter::with_capacity(BUFFER, file);
-        file.write_all(&[0; HEADER])?;
-        Ok(Self { file, rows: 0, hash: Xxh3::new() })
-    }
-
-    fn write(&mut self, offset: u64, length: u64, line: u64) -> io::Result<()> {
-        let length = u32::try_from(length).unwrap_or(u32::MAX);
-        let skipped = u32::try_from(line - self.rows)
-            .map_err(|_| io::Error::other("the source has more than 4 billion blank lines"))?;
-        let record = Row { offset, length, skipped }.to_bytes();
-        self.rows += 1;
-        self.hash.update(&record);
-        self.file.write_all(&record)
-    }
-
-    /// The hash of all records, when they are written.
-    fn finish(mut self) -> io::Result<u64> {
-        self.file.flush()?;
-        Ok(self.hash.digest())
-    }
-}
-
-/// The lines of a compressed source, one after the other.
-struct Lines<'a> {
-    file: BufWriter<&'a File>,
-    begin: u64,
-    end: u64,
-}
-
-impl<'a> Lines<'a> {
-    fn new(file: &'a File) -> Self {
-        Self { file: BufWriter::with_capacity(BUFFER, file), begin: 0, end: 0 }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.end += bytes.len() as u64;
-        self.file.write_all(bytes)
-    }
-
-    /// Ends a line and says where it began.
-    fn end(&mut self) -> io::Result<u64> {
-        self.write(b"\n")?;
-        Ok(std::mem::replace(&mut self.begin, self.end))
-    }
-}
-
-/// A file that vanishes unless it is published.
-struct Temporary {
-    file: File,
-    path: PathBuf,
-    published: bool,
-}
-
-impl Temporary {
-    /// A new file with a name that nobody else has, in this process or another.
-    fn create(folder: &Path) -> io::Result<Self> {
-        let process = std::process::id();
-        let mut number = 0;
-        loop {
-            let path = folder.join(format!(".stoker-{process}-{number}.tmp"));
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Self { file, path, published: false }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(error),
-            }
+    let files = tar::Files { entries: writer.records(), members: writer.lines() };
+    let built = match &source.columns {
+        None => tar::build(unpacked, source.info.size, max_line, &files),
+        Some(columns) => mds::build(unpacked, source.info.size, columns, max_line, &files),
+    };
+    let tar::Built { rows, fingerprint, body, notes } = built.map_err(|stop| match stop {
+        tar::Stop::Damaged { offset, reason, hint } => {
+            failure(format!("{uri} at byte {offset}"), reason, hint)
         }
-    }
-
-    /// Gives it its name, when all of it is safely stored.
-    fn publish(mut self, name: &Path) -> io::Result<File> {
-        self.file.sync_all()?;
-        fs::rename(&self.path, name)?;
-        self.published = true;
-        if let Some(folder) = name.parent() {
-            // Some file systems can't sync folders; the index is then rebuilt after a power cut.
-            File::open(folder).and_then(|folder| folder.sync_all()).ok();
-        }
-        self.file.try_clone()
-    }
+        tar::Stop::Read { offset, error } => unreadable(packing, Reached::Byte(offset), error),
+        tar::Stop::Write(error) => writer.unwritable(&error),
+    })?;
+    Ok(Built { rows, fingerprint, body, notes, read: None })
 }
 
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.published {
-            // A file that can't be removed does no harm: its name is never read.
-            fs::remove_file(&self.path).ok();
-        }
+/// Reads what is wanted of a Parquet file.
+fn fill_table(
+    writer: &mut Writer,
+    store: &impl Store,
+    source: &Source,
+    progress: &Arc<Progress>,
+) -> Result<Built> {
+    let (uri, size) = (public_uri(&source.location), source.info.size);
+    let head = store.ranges(&source.location)(0..size.min(HEAD))?;
+    if let Some(mistake) = mistaken_for_parquet(&head) {
+        return Err(failure(uri, mistake.reason, Some(mistake.hint)));
     }
+    if source.is_taken_out(Packing::Plain)? {
+        writer.take_out()?;
+    }
+    let lines = writer.lines().expect("rows of a table are always taken out");
+    let read = Arc::new(AtomicU64::new(0));
+    let ranges = counted(store.ranges(&source.location), Arc::clone(&read), Arc::clone(progress));
+    let files = parquet::Files { entries: writer.records(), rows: lines };
+    let built = parquet::build(ranges, size, &source.rules.fields, &files, &progress.budget);
+    let parquet::Built { rows, fingerprint, body } = built.map_err(|stop| match stop {
+        parquet::Stop::File { reason, hint } => failure(&uri, reason, Some(hint)),
+        parquet::Stop::Read(error) => error,
+        parquet::Stop::Write(error) => writer.unwritable(&error),
+    })?;
+    // Columns that nobody wants are done with too.
+    let left = size.saturating_sub(read.load(Ordering::Relaxed));
+    progress.bytes.fetch_add(left, Ordering::Relaxed);
+    Ok(Built { rows, fingerprint, body, notes: 0, read: None })
 }
 
-/// Counts compressed bytes and tells the progress.
+/// Counts bytes as they are stored, those that are skipped too; ends where others gave up.
 struct Counted<'a, R> {
     inner: R,
-    read: &'a Cell<u64>,
-    size: u64,
-    progress: &'a mut dyn FnMut(u64, u64),
+    read: &'a AtomicU64,
+    progress: &'a Progress,
+}
+
+impl<R> Counted<'_, R> {
+    fn count(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.progress.stopped.load(Ordering::Relaxed) {
+            return Err(io::Error::other(Error::Stopped));
+        }
         let count = self.inner.read(buffer)?;
-        self.read.set(self.read.get() + count as u64);
-        (self.progress)(self.read.get(), self.size);
+        self.count(count as u64);
         Ok(count)
     }
 }
 
+impl<R: Forward> Forward for Counted<'_, R> {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        self.count(bytes);
+        self.inner.skip(bytes)
+    }
+}
+
+/// The same for bytes that are read at random.
+fn counted(ranges: Ranges, read: Arc<AtomicU64>, progress: Arc<Progress>) -> Ranges {
+    Box::new(move |range| {
+        if progress.stopped.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        let bytes = ranges(range)?;
+        read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
+    })
+}
+
+/// How far a source was read.
+#[derive(Clone, Copy)]
+enum Reached {
+    /// A line, counted from 0.
+    Line(u64),
+    /// A byte of the unpacked archive.
+    Byte(u64),
+}
+
 /// The source can't be read on: an error of the fetch room is passed on as it is.
-fn unreadable(uri: &str, packing: Packing, line: u64, error: io::Error) -> Error {
+fn unreadable(uri: &str, packing: Packing, reached: Reached, error: io::Error) -> Error {
     let error = match error.downcast::<Error>() {
         Ok(error) => return error,
         Err(error) => error,
@@ -284,18 +305,10 @@ fn unreadable(uri: &str, packing: Packing, line: u64, error: io::Error) -> Error
             (format!("the {} data are damaged: {error}", packing.name()), Some(CUT_OFF.to_owned()))
         }
     };
-    let (kind, line, uri) = (DatasetErrorKind::Data, Some(line + 1), uri.to_owned());
+    let (line, uri) = match reached {
+        Reached::Line(line) => (Some(line + 1), uri.to_owned()),
+        Reached::Byte(byte) => (None, format!("{uri} at byte {byte}")),
+    };
+    let kind = DatasetErrorKind::Data;
     Error::Dataset(DatasetError { kind, line, reason, hint, uri })
-}
-
-pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
-    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&error.kind());
-    let hint = if full { NO_SPACE } else { NO_PLACE };
-    Error::Dataset(DatasetError {
-        kind: DatasetErrorKind::Disk,
-        line: None,
-        reason: format!("the index can't be written: {error}"),
-        hint: Some(hint.to_owned()),
-        uri: path.display().to_string(),
-    })
 }

@@ -1,52 +1,103 @@
-//! A line becomes a conversation, in the forms that people have.
+//! A row becomes a conversation, in the forms that people have.
 //!
 //! - `messages`: `role` and `content`, a string or a list of parts (OpenAI, Hugging Face, TRL);
-//! - `conversations`: `from` and `value` with `<image>` placeholders (LLaVA, ShareGPT).
+//! - `conversations`: `from` and `value` with `<image>` placeholders (LLaVA, ShareGPT);
+//! - `texts`: `user` and `assistant` in one object (the Cauldron and what followed it);
+//! - a question and an answer, or a caption, where the recipe or the format says which.
 //!
-//! The keys may be mixed (`messages` with `from`, `conversations` with `role`). The images of the
-//! whole sample, `image` or `images`, are taken in order by placeholders and by image parts without
-//! a reference of their own; `content` has the rules. JSON is read as Python reads
-//! it, but for NaN and Infinity: of two equal keys the last one counts.
+//! The keys may be mixed (`messages` with `from`, `conversations` with `role`), and a list may stand
+//! as JSON in a string. The images of the whole sample are taken in order by placeholders and by
+//! image parts without a reference of their own; `content` has the rules. JSON is read as Python
+//! reads it, but for NaN and Infinity: of two equal keys the last one counts.
 
 use serde_json::{Map, Value};
 
-use super::content::{Images, content};
+use super::content::{Carried, Images, content};
 use super::media::Media;
 use super::packing::BYTE_ORDER_MARK;
 use super::{flaw, quoted};
 use crate::error::Flaw;
-use crate::sample::{Content, Conversation, Part, RawSample, Sample, Turn};
+use crate::recipe::Fields;
+use crate::sample::{Content, Conversation, Part, Sample, SampleId, Turn};
 
-type Object = Map<String, Value>;
+pub(super) type Object = Map<String, Value>;
 
-pub(super) fn parse(raw: &RawSample, media: &Media) -> Result<Sample, Flaw> {
-    let mut record = object(&raw.bytes)?;
+/// What a row of JSON lines is called.
+pub(super) const LINE: &str = "the line";
+
+/// A row before it is known what it means.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) object: Object,
+    /// Images that stand in the row itself.
+    pub(super) carried: Vec<Carried>,
+    /// Which keys are captions where there are no messages.
+    pub(super) captions: &'static [&'static str],
+}
+
+impl Record {
+    /// What the JSON of a row says; `what` is shown in front of what is wrong with it.
+    pub(super) fn from_json(bytes: &[u8], what: &str) -> Result<Self, Flaw> {
+        Ok(Self { object: object(bytes, what)?, carried: Vec::new(), captions: &[] })
+    }
+}
+
+/// What a row means.
+pub(super) fn sample(
+    id: SampleId,
+    record: Record,
+    fields: &Fields,
+    media: &Media,
+    origin: &str,
+) -> Result<Sample, Flaw> {
+    let Record { object: mut record, carried, captions } = record;
     if ["video", "videos"].into_iter().any(|key| !is_absent(record.get(key))) {
-        return Err(flaw("unsupported", "the sample has videos")
-            .hint("videos are not read yet: leave these samples out"));
+        return Err(has_videos());
     }
-    let mut images = Images::new(sample_images(&mut record)?, media);
+    let mut images = Images::new(sample_images(&mut record, fields)?, carried, media)?;
     let tools = tools(record.remove("tools"))?;
-    let (key, messages) = messages(&mut record)?;
-    let mut turns = Vec::with_capacity(messages.len());
-    let mut llava = false;
-    for (number, message) in messages.into_iter().enumerate() {
-        let place = format!("{key}[{number}]");
-        let Value::Object(message) = message else {
-            return Err(flaw("bad-turn", format!("{place} is not an object")));
-        };
-        llava |= message.contains_key("from");
-        turns.push(turn(message, &place, &mut images)?);
-    }
-    if !llava {
-        place_unmentioned(&mut turns, &mut images)?;
+    let mut turns = Vec::new();
+    match said(&mut record, fields, captions)? {
+        Said::Exchange { question, answer } => {
+            let asked = match question {
+                Some(question) => content(question.into(), images.are_given(), "", &mut images)?,
+                None if !images.are_given() => {
+                    return Err(flaw("missing-image", "a caption without an image"));
+                }
+                None => Content::Parts(images.take_all()?),
+            };
+            turns.push(plain("user", asked));
+            turns.push(plain("assistant", Content::Text(answer)));
+            place_unmentioned(&mut turns, &mut images)?;
+        }
+        Said::Messages(key, messages) => {
+            let mut llava = false;
+            for (number, message) in messages.into_iter().enumerate() {
+                let place = format!("{key}[{number}]");
+                let Value::Object(message) = message else {
+                    return Err(flaw("bad-turn", format!("{place} is not an object")));
+                };
+                llava |= message.contains_key("from");
+                for message in apart(message) {
+                    turns.push(turn(message, &place, &mut images)?);
+                }
+            }
+            if !llava {
+                place_unmentioned(&mut turns, &mut images)?;
+            }
+        }
     }
     Ok(Sample {
-        id: raw.id,
+        id,
         conversation: Conversation { turns, tools },
         images: images.finish()?,
-        origin: raw.origin.clone(),
+        origin: origin.to_owned(),
     })
+}
+
+pub(super) fn has_videos() -> Flaw {
+    flaw("unsupported", "the sample has videos")
+        .hint("videos are not read yet: leave these samples out")
 }
 
 /// Whether a field says nothing: many writers fill all columns of a table.
@@ -59,72 +110,145 @@ pub(super) fn is_absent(value: Option<&Value>) -> bool {
     }
 }
 
-fn object(line: &[u8]) -> Result<Object, Flaw> {
-    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-    let text = str::from_utf8(line).map_err(|error| {
-        let offset = error.valid_up_to();
-        flaw("invalid-utf8", format!("byte {offset} of the line is not UTF-8"))
-            .hint("write the file in UTF-8")
-    })?;
-    match serde_json::from_str(text) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(flaw("not-an-object", "the line is JSON, but not an object")),
-        Err(error) => Err(not_json(text, &error)),
+fn object(line: &[u8], what: &str) -> Result<Object, Flaw> {
+    match value(line, what)? {
+        Value::Object(object) => Ok(object),
+        _ => Err(flaw("not-an-object", format!("{what} is JSON, but not an object"))),
     }
 }
 
-fn not_json(text: &str, error: &serde_json::Error) -> Flaw {
+/// Any JSON; `what` is shown in front of what is wrong with it.
+pub(super) fn value(line: &[u8], what: &str) -> Result<Value, Flaw> {
+    let text = text(line, what)?;
+    serde_json::from_str(text).map_err(|error| not_json(text, &error, what))
+}
+
+/// Text, without a byte order mark.
+pub(super) fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, Flaw> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    str::from_utf8(bytes).map_err(|error| {
+        let offset = error.valid_up_to();
+        flaw("invalid-utf8", format!("byte {offset} of {what} is not UTF-8"))
+            .hint("write the file in UTF-8")
+    })
+}
+
+fn not_json(text: &str, error: &serde_json::Error, what: &str) -> Flaw {
     // serde_json's columns point at or just behind the byte that it stumbled over
     let place = error.column().saturating_sub(2).min(text.len());
     let near = &text.as_bytes()[place..];
     let names_no_number = [b"NaN".as_slice(), b"Infinity", b"-Infinity"]
         .iter()
         .any(|name| (0..2).any(|skip| near.get(skip..).is_some_and(|near| near.starts_with(name))));
-    let flaw = flaw("not-json", format!("the line is not JSON: {error}"));
+    let flaw = flaw("not-json", format!("{what} is not JSON: {error}"));
     if names_no_number {
         flaw.hint("NaN and Infinity are not JSON: in Python, write with allow_nan=False")
     } else if text.contains('\0') {
         flaw.hint("NUL bytes come from a write that a crash or a full disk cut short")
-    } else if error.is_eof() {
+    } else if error.is_eof() && what == LINE {
         flaw.hint("the line ends in the middle: a sample stands on one line")
     } else {
         flaw
     }
 }
 
-/// The list of messages, and the key that it stood under.
-fn messages(record: &mut Object) -> Result<(&'static str, Vec<Value>), Flaw> {
-    let key = ["messages", "conversations"]
-        .into_iter()
-        .find(|key| !matches!(record.get(*key), None | Some(Value::Null)));
+/// What was said, as the row has it.
+enum Said {
+    /// A list of messages, and the key that it stood under.
+    Messages(String, Vec<Value>),
+    /// A question and its answer; without a question, a caption.
+    Exchange { question: Option<String>, answer: String },
+}
+
+/// Where messages are looked for.
+pub(super) const MESSAGES: [&str; 3] = ["messages", "conversations", "texts"];
+
+fn said(record: &mut Object, fields: &Fields, captions: &[&str]) -> Result<Said, Flaw> {
+    if let Some(answer) = &fields.answer {
+        let question = fields.question.as_ref().map(|key| words(record, key)).transpose()?;
+        return Ok(Said::Exchange { question, answer: words(record, answer)? });
+    }
+    let known = fields.messages.as_deref().map_or(&MESSAGES[..], |_| &[]);
+    let mut keys = fields.messages.as_deref().into_iter().chain(known.iter().copied());
+    let key = keys.find(|key| !matches!(record.get(*key), None | Some(Value::Null)));
     let Some(key) = key else {
-        let keys: Vec<&str> = record.keys().take(12).map(String::as_str).collect();
-        let keys = quoted(&keys.join(", "));
-        let reason = format!("there is no `messages` or `conversations`; the keys are {keys}");
-        return Err(flaw("no-conversation", reason)
-            .hint("turn questions and answers into a list of messages with role and content"));
+        let caption = captions.iter().find(|key| record.contains_key(**key));
+        return match caption.filter(|_| fields.messages.is_none()) {
+            Some(key) => Ok(Said::Exchange { question: None, answer: words(record, key)? }),
+            None => Err(no_conversation(record, fields)),
+        };
     };
-    match record.remove(key) {
-        Some(Value::Array(messages)) if messages.is_empty() => {
+    let value = match record.remove(key) {
+        Some(Value::String(text)) => serde_json::from_str(&text).unwrap_or(Value::Null),
+        value => value.unwrap_or_default(),
+    };
+    match value {
+        Value::Array(messages) if messages.is_empty() => {
             Err(flaw("empty-conversation", format!("`{key}` is empty")))
         }
-        Some(Value::Array(messages)) => Ok((key, messages)),
+        Value::Array(messages) => Ok(Said::Messages(key.to_owned(), messages)),
         _ => Err(flaw("no-conversation", format!("`{key}` is not a list"))),
     }
 }
 
-fn sample_images(record: &mut Object) -> Result<Vec<Value>, Flaw> {
-    let mut found = ["images", "image"]
-        .into_iter()
-        .filter_map(|key| record.remove(key).filter(|value| !is_absent(Some(value))));
-    match (found.next(), found.next()) {
-        (None, _) => Ok(Vec::new()),
-        (Some(Value::Array(images)), None) => Ok(images),
-        (Some(image), None) => Ok(vec![image]),
+fn no_conversation(record: &Object, fields: &Fields) -> Flaw {
+    let keys: Vec<&str> = record.keys().take(12).map(String::as_str).collect();
+    let keys = if keys.is_empty() { "none".to_owned() } else { quoted(&keys.join(", ")) };
+    let wanted = match &fields.messages {
+        Some(name) => format!("`{name}`"),
+        None => "`messages` or `conversations`".to_owned(),
+    };
+    let reason = format!("there is no {wanted}; the keys are {keys}");
+    flaw("no-conversation", reason)
+        .hint("name the key of the messages, or of question and answer, in dataset.fields")
+}
+
+/// Text that the recipe names.
+fn words(record: &mut Object, key: &str) -> Result<String, Flaw> {
+    match record.remove(key) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text),
+        None | Some(Value::Null | Value::String(_)) => {
+            Err(flaw("no-conversation", format!("`{key}` is empty or not there")))
+        }
+        Some(_) => Err(flaw("no-conversation", format!("`{key}` is not text"))),
+    }
+}
+
+/// The two turns of an object that holds both sides; else the object as it is.
+fn apart(mut message: Object) -> Vec<Object> {
+    let is_turn = ["role", "from"].iter().any(|key| message.contains_key(*key));
+    let sides = ["user", "assistant"];
+    if is_turn || !sides.iter().any(|key| message.contains_key(*key)) {
+        return vec![message];
+    }
+    let turn = |side: &str| {
+        let content = message.remove(side).filter(|content| !content.is_null())?;
+        let turn = [("role", Value::from(side)), ("content", content)];
+        Some(turn.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    };
+    sides.into_iter().filter_map(turn).collect()
+}
+
+/// References to the images of the whole sample.
+fn sample_images(record: &mut Object, fields: &Fields) -> Result<Vec<Value>, Flaw> {
+    let mut take = |key: &str| record.remove(key).filter(|value| !is_absent(Some(value)));
+    let as_list = |value| match value {
+        Value::Array(images) => images,
+        image => vec![image],
+    };
+    if let Some(names) = &fields.images {
+        return Ok(names.iter().filter_map(|name| take(name)).flat_map(as_list).collect());
+    }
+    match (take("images"), take("image")) {
         (Some(_), Some(_)) => {
             Err(flaw("bad-image", "the sample has both `image` and `images`: which is meant?"))
         }
+        (images, image) => Ok(images.or(image).map(as_list).unwrap_or_default()),
     }
+}
+
+fn plain(role: &str, content: Content) -> Turn {
+    Turn { role: role.to_owned(), content, extra: Map::new(), train: None }
 }
 
 fn tools(value: Option<Value>) -> Result<Vec<Value>, Flaw> {

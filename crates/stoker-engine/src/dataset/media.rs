@@ -2,7 +2,7 @@
 //!
 //! A reference in the data is an address, an absolute path, a path below the media root, or the
 //! image itself as a `data:` URI. The media root is what the recipe says, or the folder of the
-//! source, on whatever store that lies.
+//! shard, on whatever store that lies.
 //!
 //! Data must not reach what their author could not: a relative path can't leave the root; local
 //! files (`file:` and absolute paths, common where LLaVA data lie on a local disk) are read only if
@@ -20,7 +20,6 @@ use url::Url;
 use super::location::{split_scheme, strip_prefix_ignoring_case};
 use super::{flaw, public_host, quoted};
 use crate::error::Flaw;
-use crate::recipe;
 use crate::sample::{Extent, ImageRef, Location, Scheme};
 
 /// Standard alphabet; padding may be missing, as many writers leave it out.
@@ -38,12 +37,10 @@ pub(super) struct Media {
 }
 
 impl Media {
-    pub(super) fn new(source: &Location, config: &recipe::Dataset) -> Result<Self, Flaw> {
-        let root = match &config.media_root {
-            Some(root) => Location::parse(root)?,
-            None => source.folder(),
-        };
-        Ok(Self { root, local_files: source.scheme == Scheme::File, http: config.allow_http })
+    /// Of rows that stand in that shard; without a root, its folder is one.
+    pub(super) fn new(shard: &Location, root: Option<&Location>, http: bool) -> Self {
+        let root = root.map_or_else(|| shard.folder(), Location::clone);
+        Self { root, local_files: shard.scheme == Scheme::File, http }
     }
 
     /// What a reference in the data means.

@@ -95,7 +95,7 @@ impl Catalog {
         let both = self.datasets.iter().zip(&recipe.datasets);
         both.map(|(dataset, component)| Source {
             rows: dataset.rows(),
-            shards: vec![0],
+            shards: dataset.shards(),
             share: component.share,
         })
         .collect()
@@ -132,11 +132,12 @@ impl Catalog {
 }
 
 /// The keys of a dataset that decide what its samples mean.
-fn meaning(config: &recipe::Dataset) -> [(&'static str, String); 3] {
+fn meaning(config: &recipe::Dataset) -> [(&'static str, String); 4] {
     [
         ("media-root", config.media_root.clone().unwrap_or_default()),
         ("allow-http", config.allow_http.to_string()),
         ("max-line", config.max_line.to_string()),
+        ("fields", hash(&format!("{:?}", config.fields))),
     ]
 }
 

@@ -123,7 +123,7 @@ impl Rooms {
     /// The source of the dataset that a position belongs to.
     fn source_of(&self, position: Position) -> String {
         let id = self.plan.sample_at(position);
-        self.recipe.datasets[id.dataset as usize].dataset.source.clone()
+        self.recipe.datasets[id.dataset as usize].dataset.shown()
     }
 
     /// Refuses an image file over the limit, before its bytes are read.

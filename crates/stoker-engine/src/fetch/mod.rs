@@ -14,6 +14,7 @@ mod attempt;
 mod client;
 mod failure;
 mod file;
+mod list;
 mod read;
 mod reader;
 mod refusal;
@@ -26,8 +27,11 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+
+pub use reader::Reader;
 
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
@@ -113,11 +117,32 @@ impl Fetcher {
         self.block(async move { fetcher.stat(&object).await })
     }
 
+    /// Size and version of many objects, in their order, from a thread that is not the runtime's.
+    pub fn stat_all_blocking(&self, objects: &[Arc<Location>]) -> Result<Vec<ObjectInfo>> {
+        let (fetcher, objects) = (self.clone(), objects.to_vec());
+        self.block(async move {
+            // As many as may be in flight: more would only wait in a queue of their own.
+            let at_once = fetcher.room.config.concurrency.max(1) as usize;
+            let found = objects.into_iter().map(|object| {
+                let fetcher = fetcher.clone();
+                async move { fetcher.stat(&object).await }
+            });
+            stream::iter(found).buffered(at_once).try_collect().await
+        })
+    }
+
+    /// All objects of a bucket or container whose keys begin as the key of `prefix` does, with
+    /// their sizes and versions, from a thread that is not the runtime's.
+    pub fn list_blocking(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
+        let (fetcher, prefix) = (self.clone(), prefix.clone());
+        self.block(async move { list::list(&fetcher.room, &prefix).await })
+    }
+
     /// Reads a whole object from front to back with bounded memory (large ranges, one ahead).
     ///
     /// An object that changes meanwhile is an error. Errors of the reader carry an [`Error`].
-    pub fn reader(&self, object: &Arc<Location>) -> Result<impl std::io::Read + Send + use<>> {
-        reader::Reader::open(self, object)
+    pub fn reader(&self, object: &Arc<Location>) -> Result<Reader> {
+        Reader::open(self, object)
     }
 
     /// Runs a future on the runtime; dropping the handle does not stop it.

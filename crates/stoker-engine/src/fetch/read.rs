@@ -166,7 +166,7 @@ async fn request(
 }
 
 /// Waits before another attempt, or ends the read.
-async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
+pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
     let delay = tries.failed(failure)?;
     room.metrics.fetch.retries.add(1);
     room.there(async move { tokio::time::sleep(delay).await }).await

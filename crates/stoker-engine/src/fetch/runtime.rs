@@ -134,6 +134,7 @@ fn ended() -> Handle {
 }
 
 /// A task that is stopped when its waiter is dropped.
+#[derive(Debug)]
 pub(super) struct Aborting<T>(pub(super) JoinHandle<T>);
 
 impl<T> Future for Aborting<T> {

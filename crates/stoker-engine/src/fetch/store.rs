@@ -188,6 +188,11 @@ impl Remote {
         })
     }
 
+    /// The address of the bucket or container; `None` where there is none.
+    pub(super) fn base(&self) -> Option<&str> {
+        self.base.as_deref()
+    }
+
     /// Whether requests go unsigned, for hints.
     pub(super) fn is_unsigned(&self) -> bool {
         matches!(self.signer, Signer::Unsigned)

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
 use super::tally::Tally;
-use crate::dataset::Dataset;
 use crate::engine::{Batch, Rooms};
 use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
@@ -20,6 +19,10 @@ use crate::vision::Finish;
 
 /// For how many batches back the state is known: more than any trainer looks ahead, in 24 KiB.
 pub const REMEMBERED: usize = 1024;
+
+/// Copied rows of a dataset that one host sends to another, in bytes. Of more, the store is the
+/// better source: it serves all hosts at once.
+const SENT: u64 = 1 << 30;
 
 /// What one rank is to have, and has had.
 pub struct Front {
@@ -223,9 +226,11 @@ impl Front {
         self.rooms.vision.finish()
     }
 
-    /// The files that hold the index of the data, for those who would else have to build it.
-    pub fn index_files(&self) -> Vec<PathBuf> {
-        self.rooms.catalog.datasets().iter().flat_map(Dataset::index_files).collect()
+    /// The files that hold the index of each dataset, in the order of the recipe, for hosts that
+    /// would else have to build it; none for a dataset that each host had better index itself.
+    pub fn index_files(&self) -> Vec<Vec<PathBuf>> {
+        let datasets = self.rooms.catalog.datasets().iter();
+        datasets.map(|dataset| dataset.index_files(SENT)).collect()
     }
 
     /// Ends the requests.

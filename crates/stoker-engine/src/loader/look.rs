@@ -21,8 +21,12 @@ pub struct IndexSummary {
     pub rows: u64,
     /// Identity of the data.
     pub fingerprint: String,
-    /// The file that the index is in.
+    /// The file that the index is in; of several shards, the first one's.
     pub path: PathBuf,
+    /// Its shards.
+    pub shards: usize,
+    /// What the owner of the data should know and is no error, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// Looks at the sample at a position of the plan. A bad sample is an error here, not replaced.
@@ -55,6 +59,8 @@ pub fn index(recipe: &Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<
             rows: dataset.rows(),
             fingerprint: format!("{:016x}", dataset.fingerprint()),
             path: dataset.index_path().to_owned(),
+            shards: dataset.shard_count(),
+            notes: dataset.notes(),
         })
         .collect())
 }

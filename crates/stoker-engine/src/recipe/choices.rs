@@ -1,9 +1,16 @@
 //! The names that recipes use for closed choices (those of `compat` stand with its table).
 
-use super::{OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn};
+use super::{Format, OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn};
 
 /// The choices of one key, by name.
 pub(super) type Choices<T> = [(&'static str, T)];
+
+pub(super) const FORMAT: &Choices<Format> = &[
+    ("jsonl", Format::Jsonl),
+    ("webdataset", Format::WebDataset),
+    ("parquet", Format::Parquet),
+    ("mds", Format::Mds),
+];
 
 pub(super) const SHUFFLE: &Choices<Shuffle> =
     &[("full", Shuffle::Full), ("block", Shuffle::Block), ("none", Shuffle::None)];

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::json::Strict;
-use super::{Recipe, read};
+use super::{Recipe, patterns, read};
 use crate::error::{Error, Problem, Result};
 
 /// Where paths stand: section (empty for the top) and key.
@@ -175,16 +175,34 @@ impl Document {
 
     fn start_paths_from(&mut self, folder: &Path) {
         for (section, key) in PATHS {
+            let is_pattern = (section, key) == ("dataset", "source");
             for table in tables(&mut self.root, section) {
-                if let Some(Value::String(path)) = table.get_mut(key)
-                    && !path.trim().is_empty()
-                    && !path.starts_with('~')
-                    && read::scheme(path).is_none()
-                {
-                    *path = folder.join(&path).display().to_string();
+                match table.get_mut(key) {
+                    Some(Value::Array(paths)) if is_pattern => {
+                        for path in paths {
+                            start_path_from(folder, path, is_pattern);
+                        }
+                    }
+                    Some(path) => start_path_from(folder, path, is_pattern),
+                    None => {}
                 }
             }
         }
+    }
+}
+
+/// Makes a relative path start from a folder, which is taken by its letters in a pattern.
+fn start_path_from(folder: &Path, path: &mut Value, is_pattern: bool) {
+    if let Value::String(path) = path
+        && !path.trim().is_empty()
+        && !path.starts_with('~')
+        && read::scheme(path).is_none()
+    {
+        let folder = match folder.to_str() {
+            Some(folder) if is_pattern => Path::new(&patterns::quoted(folder)).to_owned(),
+            _ => folder.to_owned(),
+        };
+        *path = folder.join(&path).display().to_string();
     }
 }
 

@@ -59,8 +59,8 @@ impl Recipe {
     pub fn sources(&self) -> String {
         match self.datasets.as_slice() {
             [] => String::new(),
-            [only] => only.dataset.source.clone(),
-            [first, rest @ ..] => format!("{} and {} more", first.dataset.source, rest.len()),
+            [only] => only.dataset.shown(),
+            [first, rest @ ..] => format!("{} and {} more", first.dataset.shown(), rest.len()),
         }
     }
 }

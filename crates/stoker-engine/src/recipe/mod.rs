@@ -18,6 +18,7 @@ mod decimal;
 mod document;
 mod json;
 mod mixture;
+pub mod patterns;
 mod read;
 mod reader;
 mod sections;
@@ -34,8 +35,8 @@ pub use decimal::Decimal;
 pub use document::Document;
 pub use mixture::{Component, Share, Stage};
 pub use sections::{
-    Dataset, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder,
-    Shuffle, Text, TrainOn, Vision,
+    Dataset, Engine, Fetch, Fields, Format, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
+    Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
 };
 
 use crate::error::Result;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON};
+use super::choices::{FORMAT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON};
 use super::reader::Reader;
 use super::{
-    Compat, Component, Dataset, Engine, Fetch, Image, Pack, Plan, Recipe, Remainder, Share,
-    Shuffle, Text, Vision, mixture, suggest,
+    Compat, Component, Dataset, Engine, Fetch, Fields, Image, Pack, Plan, Recipe, Remainder, Share,
+    Shuffle, Text, Vision, mixture, patterns, suggest,
 };
 use crate::error::{Error, Problem, Result};
 use crate::sample::Scheme;
@@ -52,17 +52,54 @@ pub(super) fn recipe(root: Map<String, Value>, mut problems: Vec<Problem>) -> Re
 pub(super) fn dataset(section: &mut Reader<'_>) -> Dataset {
     let default = Dataset::default();
     if !section.has("source") {
-        let hint =
-            "give the URI or path of a JSONL of chat samples, such as s3://bucket/train.jsonl";
+        let hint = "give the URI or path of the samples, such as s3://bucket/train.jsonl or \
+                    s3://bucket/train-{000..127}.tar";
         section.problem("source", "is missing", Some(hint));
     }
     Dataset {
-        source: location(section, "source").unwrap_or(default.source),
-        media_root: location(section, "media-root"),
+        source: sources(section, "source").unwrap_or(default.source),
+        format: section.choice("format", FORMAT),
+        fields: section.inner("fields", "dataset.fields", fields),
+        media_root: section
+            .text("media-root")
+            .and_then(|text| location(section, "media-root", text)),
         allow_http: section.flag("allow-http").unwrap_or(default.allow_http),
         max_line: section.size("max-line", KIB..=2 * GIB).unwrap_or(default.max_line),
+        max_copied: section.size("max-copied", 0..=1024 * 1024 * GIB).unwrap_or(default.max_copied),
         index_dir: local_path(section, "index-dir"),
     }
+}
+
+/// URIs or paths, one or a list; each may be a pattern.
+fn sources(section: &mut Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+    let mut sources = Vec::new();
+    for text in section.texts(key)? {
+        let text = location(section, key, text)?;
+        if let Err(reason) = patterns::expand(&text) {
+            let hint = "give a list of patterns, each for a part of them";
+            section.problem(key, reason, Some(hint));
+            return None;
+        }
+        sources.push(text);
+    }
+    Some(sources)
+}
+
+fn fields(section: &mut Reader<'_>) -> Fields {
+    let fields = Fields {
+        messages: section.text("messages"),
+        images: section.texts("images"),
+        question: section.text("question"),
+        answer: section.text("answer"),
+    };
+    if fields.messages.is_some() && (fields.question.is_some() || fields.answer.is_some()) {
+        let reason = "messages hold questions and answers already";
+        section.problem("messages", reason, Some("name either messages, or question and answer"));
+    } else if fields.question.is_some() && fields.answer.is_none() {
+        let reason = "a question without an answer has nothing to learn";
+        section.problem("question", reason, Some("name the answer too"));
+    }
+    fields
 }
 
 fn plan(section: &mut Reader<'_>, datasets: &[Component]) -> Plan {
@@ -185,8 +222,7 @@ fn engine(section: &mut Reader<'_>) -> Engine {
 }
 
 /// A URI of a known kind, or a path.
-fn location(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
-    let text = section.text(key)?;
+fn location(section: &mut Reader<'_>, key: &'static str, text: String) -> Option<String> {
     match scheme(&text) {
         None => unexpanded(section, key, text),
         Some(name) if Scheme::parse(name).is_some() => Some(text),

@@ -106,6 +106,21 @@ impl<'a> Reader<'a> {
         value
     }
 
+    /// Reads a table within the section; `kind` is what kind of section it is. An absent one is read
+    /// as an empty one.
+    pub(super) fn inner<T: Default>(
+        &mut self,
+        key: &'static str,
+        kind: &'static str,
+        read: impl FnOnce(&mut Reader<'_>) -> T,
+    ) -> T {
+        let given = self.has(key);
+        match self.table(key) {
+            None if given => T::default(),
+            entries => self.within(kind, key, entries.unwrap_or_default(), read),
+        }
+    }
+
     /// Refuses what was not asked for.
     pub(super) fn finish(self) {
         for key in self.entries.keys() {
@@ -135,6 +150,29 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// Text that is not empty, or a list of such.
+    pub(super) fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
+        if !matches!(self.entries.get(key), Some(Value::Array(_))) {
+            return self.text(key).map(|text| vec![text]);
+        }
+        let Some(Value::Array(items)) = self.take(key) else { return None };
+        if items.is_empty() {
+            self.problem(key, "is an empty list", Some("name at least one"));
+            return None;
+        }
+        let mut texts = Vec::new();
+        for item in items {
+            match item {
+                Value::String(text) if !text.trim().is_empty() => texts.push(text),
+                other => {
+                    self.unexpected(key, "a list of text", &other, None);
+                    return None;
+                }
+            }
+        }
+        Some(texts)
     }
 
     /// `true` or `false`.

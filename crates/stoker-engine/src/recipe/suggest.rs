@@ -9,7 +9,11 @@ use super::Recipe;
 
 /// What to write instead of an unknown key; `section` is empty at the top of the document.
 pub(super) fn for_key(section: &str, key: &str) -> String {
-    let known = known(section);
+    let mut known = known(section);
+    if section == "dataset.fields" {
+        let fields = ["messages", "images", "question", "answer"].map(str::to_owned);
+        known.push((section.to_owned(), fields.into()));
+    }
     let homes: Vec<String> =
         known.iter().filter(|(_, keys)| has(keys, key)).map(|(name, _)| place(name)).collect();
     if !homes.is_empty() {

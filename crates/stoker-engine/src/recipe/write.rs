@@ -7,10 +7,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::choices::{ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON, name_of};
+use super::choices::{
+    FORMAT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON, name_of,
+};
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
-use super::{Dataset, Recipe, mixture};
+use super::{Dataset, Fields, Recipe, mixture};
 
 impl Recipe {
     /// The whole recipe, one object per section; keys and their order are always the same.
@@ -97,12 +99,38 @@ impl Recipe {
     }
 }
 
+/// One name is text, more are a list; none is empty text.
+fn one_or_list(names: &[String]) -> Value {
+    match names {
+        [] => "".into(),
+        [only] => only.as_str().into(),
+        _ => names.into(),
+    }
+}
+
+/// The fields that are set.
+fn fields(fields: &Fields) -> Map<String, Value> {
+    let Fields { messages, images, question, answer } = fields;
+    let text = |name: &Option<String>| name.as_deref().map(Value::from);
+    let images = images.as_deref().map(one_or_list);
+    let all = [
+        ("messages", text(messages)),
+        ("images", images),
+        ("question", text(question)),
+        ("answer", text(answer)),
+    ];
+    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
 fn dataset(dataset: &Dataset) -> Value {
     json!({
-        "source": dataset.source,
+        "source": one_or_list(&dataset.source),
+        "format": dataset.format.map(|format| name_of(FORMAT, &format)),
+        "fields": fields(&dataset.fields),
         "media-root": dataset.media_root,
         "allow-http": dataset.allow_http,
         "max-line": write_size(dataset.max_line),
+        "max-copied": write_size(dataset.max_copied),
         "index-dir": dataset.index_dir,
     })
 }

@@ -6,6 +6,7 @@
 mod common;
 
 mod bad_samples;
+mod formats;
 mod ledger;
 mod maker;
 mod mixtures;

@@ -4,6 +4,7 @@
 
 mod credentials;
 mod faults;
+mod listing;
 mod memory;
 
 use std::fmt::Write as _;

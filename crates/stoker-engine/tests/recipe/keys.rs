@@ -36,7 +36,7 @@ fn with_key(section: &str, key: &str, value: Value) -> Value {
 #[test]
 fn every_key_that_is_written_is_read_and_checked() {
     for (section, key, _) in keys_of(&Recipe::default()) {
-        // No key takes a list: so each that is really read complains, at its own path.
+        // No key takes a list of numbers: so each that is really read complains, at its own path.
         let shown = problems(Recipe::from_value(with_key(&section, &key, json!([1]))));
         let path = if section.is_empty() { key } else { format!("{section}.{key}") };
         assert_eq!(shown.len(), 1, "{shown:?}");
@@ -76,8 +76,10 @@ fn defaults_are_what_the_documentation_says() {
     // Section, key, what is written out, and the words of the documentation that say so.
     let cases = [
         ("", "compat", json!("as-displayed"), ""),
+        ("dataset", "fields", json!({}), "not the usual ones"),
         ("dataset", "allow-http", json!(false), "Off,"),
         ("dataset", "max-line", json!("16MiB"), "16 MiB:"),
+        ("dataset", "max-copied", json!("64GiB"), "64 GiB:"),
         ("plan", "seed", json!(0), "0."),
         ("plan", "shuffle", json!("full"), "`full`"),
         ("plan", "window", json!(null), "16 by default"),

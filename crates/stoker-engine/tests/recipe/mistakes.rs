@@ -177,8 +177,8 @@ fn text_that_cant_be_meant_is_refused() {
 
 #[test]
 fn mistakes_about_the_source_and_the_whole_get_their_answer() {
-    let missing = "dataset.source: is missing; give the URI or path of a JSONL of chat samples, such \
-                   as s3://bucket/train.jsonl";
+    let missing = "dataset.source: is missing; give the URI or path of the samples, such as \
+                   s3://bucket/train.jsonl or s3://bucket/train-{000..127}.tar";
     let cases = [
         (Recipe::from_toml(""), missing),
         (Recipe::from_json(r#"{"dataset": {"source": null}}"#), missing),
@@ -190,6 +190,46 @@ fn mistakes_about_the_source_and_the_whole_get_their_answer() {
             Recipe::from_toml("[dataset]\nsource = 's4://bucket/train.jsonl'"),
             "dataset.source: unknown kind of store s4://; did you mean s3://? allowed: s3, gs, az, \
              http, https, file, or a path",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = ['a', 'b3://c/d']"),
+            "dataset.source: unknown kind of store b3://; did you mean s3://? allowed: s3, gs, az, \
+             http, https, file, or a path",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = []"),
+            "dataset.source: is an empty list; name at least one",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = ['a', 7]"),
+            "dataset.source: expected a list of text, found 7",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = 's3://b/{0..9999999}.tar'"),
+            "dataset.source: \"s3://b/{0..9999999}.tar\" names more than 1000000 shards; give a list \
+             of patterns, each for a part of them",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = 'a'\nformat = 'tar'"),
+            "dataset.format: unknown value \"tar\"; allowed: jsonl, webdataset, parquet, mds",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = 'a'\nfields = { message = 'chat' }"),
+            "dataset.fields.message: unknown key; did you mean `messages`?",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = 'a'\n[dataset.fields]\nimages = ''"),
+            "dataset.fields.images: is empty; leave it out to get the default",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = 'a'\nfields = { messages = 'a', answer = 'b' }"),
+            "dataset.fields.messages: messages hold questions and answers already; name either \
+             messages, or question and answer",
+        ),
+        (
+            Recipe::from_toml("[dataset]\nsource = 'a'\nfields = { question = 'q' }"),
+            "dataset.fields.question: a question without an answer has nothing to learn; name the \
+             answer too",
         ),
         (
             Recipe::from_toml(&format!("batch-size = 8\n{GOOD}")),

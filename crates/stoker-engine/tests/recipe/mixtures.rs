@@ -97,11 +97,12 @@ fn an_override_speaks_of_a_dataset_by_its_name_or_number() {
 fn relative_paths_of_all_datasets_start_from_the_folder_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recipe.toml");
-    fs::write(&file, TWO.replace("'b'", "'s3://b/c.jsonl'")).unwrap();
+    fs::write(&file, TWO.replace("'b'", "['s3://b/c.jsonl', 'd-{0..3}.jsonl']")).unwrap();
     let recipe = Recipe::from_file(&file).unwrap();
     let written = recipe.to_value()["datasets"].clone();
-    assert_eq!(written[0]["source"], json!(folder.path().join("a").display().to_string()));
-    assert_eq!(written[1]["source"], json!("s3://b/c.jsonl"));
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    assert_eq!(written[0]["source"], json!(place("a")));
+    assert_eq!(written[1]["source"], json!(["s3://b/c.jsonl", place("d-{0..3}.jsonl")]));
 }
 
 #[test]
@@ -116,7 +117,21 @@ fn mistakes_in_a_list_are_told_with_the_name_of_the_dataset() {
         (
             &one("frobnicate = 1"),
             "datasets.a.frobnicate: unknown key; [[datasets]] has: name, weight, epochs, source, \
-             media-root, allow-http, max-line, index-dir",
+             format, fields, media-root, allow-http, max-line, max-copied, index-dir",
+        ),
+        (&one("formt = 'mds'"), "datasets.a.formt: unknown key; did you mean `format`?"),
+        (
+            &one("format = 'tar'"),
+            "datasets.a.format: unknown value \"tar\"; allowed: jsonl, webdataset, parquet, mds",
+        ),
+        (
+            &one("fields = { qestion = 'q' }"),
+            "datasets.a.fields.qestion: unknown key; did you mean `question`?",
+        ),
+        (
+            &one("[datasets.fields]\nquestion = 'q'"),
+            "datasets.a.fields.question: a question without an answer has nothing to learn; name \
+             the answer too",
         ),
         (&one("weight = -1"), "datasets.a.weight: -1 is out of range; allowed: 0 to 1000000"),
         (&one("weight = '3'"), "datasets.a.weight: expected a number, found \"3\""),
@@ -128,8 +143,8 @@ fn mistakes_in_a_list_are_told_with_the_name_of_the_dataset() {
         (&one("weight = 0"), "datasets: all weights are 0; give one a weight above 0"),
         (
             "[[datasets]]\nname = 'a'",
-            "datasets.a.source: is missing; give the URI or path of a JSONL of chat samples, such \
-             as s3://bucket/train.jsonl",
+            "datasets.a.source: is missing; give the URI or path of the samples, such as \
+             s3://bucket/train.jsonl or s3://bucket/train-{000..127}.tar",
         ),
         (
             "[[datasets]]\nsource = 'a'",

@@ -78,13 +78,21 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
     fs::write(&file, text).unwrap();
     let recipe = Recipe::from_file(&file).unwrap();
     assert_eq!(recipe.model, Some(place("qwen")));
-    assert_eq!(recipe.datasets[0].dataset.source, place("train.jsonl"));
+    assert_eq!(recipe.datasets[0].dataset.source, [place("train.jsonl")]);
     assert_eq!(recipe.datasets[0].dataset.media_root.as_deref(), Some("s3://b/images"));
     assert_eq!(recipe.datasets[0].dataset.index_dir, Some(place("../index")));
     assert_eq!(recipe.vision.config.as_deref(), Some("/abs/c.json"));
     assert_eq!(recipe.text.tokenizer, Some(place("t.json")));
     assert_eq!(recipe.text.chat_template, Some(place("a/b.jinja")));
     assert_eq!(recipe.engine.ledger, Some(place("bad")));
+
+    let many = "[dataset]\nsource = ['a-{0..3}.tar', 's3://b/*.tar', '/abs/x.tar']\n";
+    let odd = folder.path().join("odd [1]{a,b}");
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join("recipe.toml"), many).unwrap();
+    let recipe = Recipe::from_file(&odd.join("recipe.toml")).unwrap();
+    let first = place("odd [[]1][{]a,b}/a-{0..3}.tar");
+    assert_eq!(recipe.datasets[0].dataset.source, [first.as_str(), "s3://b/*.tar", "/abs/x.tar"]);
 
     let mut document = Document::from_file(&file).unwrap();
     document.set("model=other");

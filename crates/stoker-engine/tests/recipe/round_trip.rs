@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    Compat, Component, Dataset, Document, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack,
-    Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
+    Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image, OnBadSample,
+    OnTooLong, Pack, Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -43,14 +43,33 @@ fn options() -> impl Strategy<Value = Map<String, Value>> {
     btree_map("[a-zA-Z_ .]{1,6}", value, 0..3).prop_map(|map| map.into_iter().collect())
 }
 
+fn fields() -> impl Strategy<Value = Fields> {
+    let name = "[a-z][a-z._]{0,8}";
+    let messages = name.prop_map(|messages| (Some(messages), None, None));
+    let asked = (of(name), name).prop_map(|(question, answer)| (None, question, Some(answer)));
+    let said = prop_oneof![Just((None, None, None)), messages, asked];
+    (said, of(vec(name, 1..4))).prop_map(|((messages, question, answer), images)| Fields {
+        messages,
+        images,
+        question,
+        answer,
+    })
+}
+
 prop_compose! {
     fn sources()(
         model in of(path()),
         compat in one_of(&Compat::ALL.map(|(_, compat)| compat)),
-        source in prop_oneof![path(), "(s3|gs|az|file|https)://[a-z]{1,5}/[a-z/%20?=]{0,9}"],
+        source in vec(
+            prop_oneof![path(), "(s3|gs|az|file|https)://[a-z]{1,5}/[a-z/%20?={}*,.]{0,9}"],
+            1..4,
+        ),
+        format in of(one_of(&[Format::Jsonl, Format::WebDataset, Format::Parquet, Format::Mds])),
+        fields in fields(),
         media_root in of(path()),
         allow_http in any::<bool>(),
         max_line in 1024_u64..=2 << 30,
+        max_copied in 0_u64..=1 << 50,
         index_dir in of(path()),
         seed in 0..=i64::MAX as u64,
         shuffle in one_of(&[Shuffle::Full, Shuffle::Block, Shuffle::None]),
@@ -59,7 +78,9 @@ prop_compose! {
         remainder in one_of(&[Remainder::Fill, Remainder::Pad, Remainder::Drop]),
         lanes in 1_u32..=65_536,
     ) -> Recipe {
-        let dataset = Dataset { source, media_root, allow_http, max_line, index_dir };
+        let dataset = Dataset {
+            source, format, fields, media_root, allow_http, max_line, max_copied, index_dir,
+        };
         let window = window.filter(|_| shuffle == Shuffle::Block);
         let remainder = epochs.map_or(Remainder::Fill, |_| remainder);
         let plan = Plan { seed, shuffle, window, epochs, remainder, lanes, ..Plan::default() };

@@ -66,7 +66,7 @@ fn lines_of_another_shape_are_named() {
         (json!([1]), "not-an-object", "JSON, but not an object"),
         (json!("text"), "not-an-object", "JSON, but not an object"),
         (json!({"prompt": 1, "answer": 2}), "no-conversation", "the keys are `prompt, answer`"),
-        (json!({}), "no-conversation", "the keys are ``"),
+        (json!({}), "no-conversation", "the keys are none"),
         (json!({"messages": {"role": "user"}}), "no-conversation", "`messages` is not a list"),
         (json!({"messages": []}), "empty-conversation", "`messages` is empty"),
         (json!({"conversations": []}), "empty-conversation", "`conversations` is empty"),

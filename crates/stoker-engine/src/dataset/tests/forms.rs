@@ -6,7 +6,7 @@ use super::parse;
 use crate::sample::{Content, ImageRef, Part, Sample};
 
 /// A sample in short: `role: text [image]`, turns divided by ` / `.
-fn short(sample: &Sample) -> String {
+pub(super) fn short(sample: &Sample) -> String {
     let image = |number: &usize| match &sample.images[*number] {
         ImageRef::Inline(bytes) => format!("[{}]", String::from_utf8_lossy(bytes)),
         ImageRef::Stored(extent) => {

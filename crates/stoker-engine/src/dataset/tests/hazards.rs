@@ -2,8 +2,9 @@
 
 use std::io;
 
-use super::super::{Dataset, Store};
-use super::{Memory, URI, config, dataset, gzip, open, refusal, rows, zstd};
+use super::super::packing::Forward;
+use super::super::{Dataset, Ranges, Store};
+use super::{Bytewise, Memory, URI, config, dataset, gzip, open, refusal, rows, zstd};
 use crate::error::{Error, FetchError, FetchErrorKind, Result};
 use crate::fetch::ObjectInfo;
 use crate::recipe;
@@ -28,17 +29,23 @@ fn what_is_not_json_lines_is_refused_with_a_word_on_what_it_is() {
     let cases: [(&[u8], &str); 13] = [
         (
             b"PAR1\x15\x04\x15",
-            "the source is a Parquet file, not JSON lines; write one JSON object per line",
+            "the source is a Parquet file, not JSON lines; name it *.parquet, or set dataset.format = \"parquet\"",
         ),
         (
             b"ARROW1\0\0",
-            "the source is an Arrow file, not JSON lines; write one JSON object per line",
+            "the source is an Arrow file, not JSON lines; write it as Parquet or as JSON lines",
         ),
-        (&tar, "the source is a tar archive, not JSON lines; unpack it"),
-        (&gzip(&tar), "the source is a tar archive, not JSON lines; unpack it"),
+        (
+            &tar,
+            "the source is a tar archive, not JSON lines; name it *.tar, or set dataset.format = \"webdataset\"",
+        ),
+        (
+            &gzip(&tar),
+            "the source is a tar archive, not JSON lines; name it *.tar, or set dataset.format = \"webdataset\"",
+        ),
         (b"PK\x03\x04....", "the source is a zip archive, not JSON lines; unpack it"),
-        (b"BZh91AY", "the source is compressed with bzip2; use gzip, zstd or plain text"),
-        (b"\xfd7zXZ\0", "the source is compressed with xz; use gzip, zstd or plain text"),
+        (b"BZh91AY", "the source is compressed with bzip2; use gzip, zstd or no compression"),
+        (b"\xfd7zXZ\0", "the source is compressed with xz; use gzip, zstd or no compression"),
         (&utf16, "the source is UTF-16 or UTF-32 text; write it in UTF-8"),
         (&utf16[2..], "the source is UTF-16 or UTF-32 text; write it in UTF-8"),
         (
@@ -145,14 +152,23 @@ impl Store for Failing {
         Ok(ObjectInfo { size: 10, version: None })
     }
 
-    fn reader(&self, _: &std::sync::Arc<Location>) -> Result<Box<dyn io::Read + Send>> {
+    fn list(&self, _: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
+        panic!("one object is not listed")
+    }
+
+    fn reader(&self, _: &std::sync::Arc<Location>) -> Result<Box<dyn Forward + Send>> {
         struct Broken(fn() -> io::Error);
         impl io::Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
                 Err(self.0())
             }
         }
-        Ok(Box::new(io::Read::chain(io::Cursor::new(b"{}\n".repeat(400)), Broken(self.0))))
+        let bytes = io::Cursor::new(b"{}\n".repeat(400));
+        Ok(Box::new(Bytewise(io::Read::chain(bytes, Broken(self.0)))))
+    }
+
+    fn ranges(&self, _: &std::sync::Arc<Location>) -> Ranges {
+        panic!("lines are read from front to back")
     }
 }
 
@@ -181,7 +197,7 @@ fn an_error_of_the_store_is_passed_on_as_it_is() {
 fn an_address_that_the_recipe_got_wrong_names_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let open = |config| open(&config, &Memory::new("{}\n")).unwrap_err().to_string();
-    let source = "ftp://host/a.jsonl".to_owned();
+    let source = vec!["ftp://host/a.jsonl".to_owned()];
     let error = open(recipe::Dataset { source, ..config(&folder) });
     assert!(error.contains("dataset.source: addresses of kind `ftp` are not read"), "{error}");
     let media_root = Some("s3://user:pass@bucket/x".to_owned());
@@ -193,7 +209,7 @@ fn an_address_that_the_recipe_got_wrong_names_its_key() {
 #[test]
 fn no_signature_of_a_url_is_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let source = "https://host.example/a.jsonl?X-Amz-Signature=secret".to_owned();
+    let source = vec!["https://host.example/a.jsonl?X-Amz-Signature=secret".to_owned()];
     let config = recipe::Dataset { source, ..config(&folder) };
     let data = open(&config, &Memory::new("{}\n")).unwrap();
     assert_eq!(data.origin(0), "https://host.example/a.jsonl:1");

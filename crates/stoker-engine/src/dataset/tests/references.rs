@@ -20,7 +20,7 @@ impl Case {
     /// The address that a reference means.
     fn resolve(&self, reference: &str) -> Result<String, Flaw> {
         let config = recipe::Dataset {
-            source: self.source.to_owned(),
+            source: vec![self.source.to_owned()],
             media_root: self.media_root.map(str::to_owned),
             allow_http: self.allow_http,
             ..recipe::Dataset::default()

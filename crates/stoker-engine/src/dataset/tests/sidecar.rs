@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::super::build::unwritable;
 use super::super::sidecar::places;
+use super::super::writer::unwritable;
 use super::{Memory, config, files, gzip, naive_rows, open, rows};
 use crate::recipe;
 use crate::sample::Location;
@@ -43,7 +43,7 @@ fn another_source_version_size_or_limit_builds_it_anew() {
     open(&recipe::Dataset { max_line: 10, ..base.clone() }, &limit).unwrap();
     assert_eq!(limit.reads(), 1, "another limit");
 
-    let uri = recipe::Dataset { source: "s3://bucket/other.jsonl".to_owned(), ..base };
+    let uri = recipe::Dataset { source: vec!["s3://bucket/other.jsonl".to_owned()], ..base };
     let moved = Memory { version: 1, ..Memory::new("{}\n") };
     open(&uri, &moved).unwrap();
     assert_eq!(moved.reads(), 1, "another address");
@@ -154,7 +154,7 @@ fn builders_at_the_same_time_do_each_other_no_harm() {
 fn the_index_lies_in_the_given_folder_or_beside_the_source_or_in_the_cache() {
     let index = |uri: &str, folder| -> Vec<String> {
         let source = Location::parse(uri).unwrap();
-        let places = places(&source, folder).unwrap();
+        let places = places(&source, folder, "").unwrap();
         places.iter().map(|place| place.index().display().to_string()).collect()
     };
     let home = std::env::home_dir().unwrap().display().to_string();

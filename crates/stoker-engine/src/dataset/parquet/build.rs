@@ -1,0 +1,290 @@
+//! Builds the index of a Parquet shard and takes its rows out: one pass over the columns that are
+//! wanted, a few rows at a time.
+//!
+//! A footer is written by whoever wrote the file, so its claims are checked before anything is
+//! reserved or read on its word, and a reader that panics over a damaged file is caught. Bytes and
+//! text are read as views: in any other form a batch of them ends at 2 GiB (arrow-rs issue 7973).
+//!
+//! The fingerprint is a hash of the footer: it knows the sizes, places and statistics of all columns,
+//! so it changes when the file is written anew, and not when it is moved.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::rows::row;
+use super::schema::{Column, Unsuitable, choose, with_views};
+use super::shard::Shard;
+use crate::dataset::budget::Budget;
+use crate::dataset::entry::{Entry, Part};
+use crate::dataset::{Ranges, entries};
+use crate::error::{Bytes as Size, Error};
+use crate::recipe::Fields;
+
+const BUFFER: usize = 256 << 10;
+/// Largest footer that is believed.
+const LARGEST_FOOTER: u64 = 64 << 20;
+/// Bytes of rows that are decoded at once, and most rows.
+const BATCH: u64 = 16 << 20;
+const MOST_ROWS: u64 = 1024;
+/// Changes with the definition of the fingerprint.
+const FINGERPRINT_SEED: u64 = 3;
+
+/// Why a shard can't be read.
+#[derive(Debug)]
+pub(in crate::dataset) enum Stop {
+    /// The file is damaged, or not what is read.
+    File { reason: String, hint: &'static str },
+    /// Its bytes can't be had.
+    Read(Error),
+    /// What was found can't be stored.
+    Write(io::Error),
+}
+
+const DAMAGED: &str = "the file is cut off or damaged: copy it again, or write it anew";
+const FIELDS: &str = "dataset.fields says which columns are read under other names";
+
+/// What was built.
+pub(in crate::dataset) struct Built {
+    pub(in crate::dataset) rows: u64,
+    pub(in crate::dataset) fingerprint: u64,
+    pub(in crate::dataset) body: u64,
+}
+
+/// Where things are written.
+pub(in crate::dataset) struct Files<'a> {
+    pub(in crate::dataset) entries: &'a File,
+    pub(in crate::dataset) rows: &'a File,
+}
+
+/// Reads a file of `size` bytes: its entries, and its rows.
+pub(in crate::dataset) fn build(
+    ranges: Ranges,
+    size: u64,
+    fields: &Fields,
+    files: &Files<'_>,
+    budget: &Budget,
+) -> Result<Built, Stop> {
+    let footer = footer(&ranges, size)?;
+    let metadata = guard(|| {
+        let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
+        Ok(Arc::new(metadata))
+    })?;
+    let table = guard(|| Table::of(metadata, fields))??;
+    table.check(size)?;
+    let mut writer = Writer {
+        entries: entries::Writer::new(files.entries).map_err(Stop::Write)?,
+        rows: BufWriter::with_capacity(BUFFER, files.rows),
+        end: 0,
+    };
+    let shard = Shard::new(ranges, size, table.chunks());
+    for group in 0..table.metadata.metadata().num_row_groups() {
+        let _held = budget.take(table.memory(group));
+        table.take_out(&shard, group, &mut writer)?;
+    }
+    let rows = writer.entries.count();
+    let told = table.metadata.metadata().file_metadata().num_rows();
+    if u64::try_from(told) != Ok(rows) {
+        return Err(damaged(format!("the footer tells of {told} rows, and there are {rows}")));
+    }
+    let mut hash = Xxh3::with_seed(FINGERPRINT_SEED);
+    hash.update(&footer);
+    table.columns.iter().for_each(|column| hash.update(column.name.as_bytes()));
+    writer.rows.flush().map_err(Stop::Write)?;
+    let body = writer.entries.finish().map_err(Stop::Write)?;
+    Ok(Built { rows, fingerprint: hash.digest(), body })
+}
+
+fn damaged(reason: impl Into<String>) -> Stop {
+    Stop::File { reason: reason.into(), hint: DAMAGED }
+}
+
+/// The footer's bytes, if they are there.
+fn footer(ranges: &Ranges, size: u64) -> Result<bytes::Bytes, Stop> {
+    // The magic stands at both ends, and the length of the footer before the second one.
+    const ENDS: u64 = 12;
+    if size < ENDS {
+        return Err(damaged(format!("the file has only {size} bytes")));
+    }
+    let end = ranges(size - 8..size).map_err(Stop::Read)?;
+    match &end[4..] {
+        b"PAR1" => {}
+        b"PARE" => {
+            let reason = "the footer is encrypted".to_owned();
+            return Err(Stop::File { reason, hint: "write the file without encryption" });
+        }
+        _ => return Err(damaged("the file does not end as a Parquet file does")),
+    }
+    let length = u64::from(u32::from_le_bytes(end[..4].try_into().expect("it has 4 bytes")));
+    if length > LARGEST_FOOTER {
+        let limit = Size(LARGEST_FOOTER);
+        let reason = format!("the footer claims {}, and up to {limit} are read", Size(length));
+        return Err(Stop::File { reason, hint: "write files of fewer row groups and columns" });
+    }
+    if length > size - ENDS {
+        return Err(damaged(format!("the footer claims {length} bytes, more than there are")));
+    }
+    ranges(size - 8 - length..size - 8).map_err(Stop::Read)
+}
+
+/// Runs what reads a file; an error of the store stays what it is, and a panic is one more way to
+/// say that the file is damaged.
+fn guard<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Stop> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(ParquetError::External(error))) => match error.downcast::<Error>() {
+            Ok(error) => Err(Stop::Read(*error)),
+            Err(error) => Err(unread(&error)),
+        },
+        Ok(Err(error)) => Err(unread(&error)),
+        Err(_) => Err(damaged("its reader panicked")),
+    }
+}
+
+fn unread(error: &dyn std::fmt::Display) -> Stop {
+    damaged(format!("the file can't be read: {}", super::super::quoted(&error.to_string())))
+}
+
+/// A file whose footer was read.
+struct Table {
+    metadata: ArrowReaderMetadata,
+    columns: Vec<Column>,
+    mask: ProjectionMask,
+}
+
+impl Table {
+    fn of(
+        metadata: Arc<ParquetMetaData>,
+        fields: &Fields,
+    ) -> Result<Result<Self, Stop>, ParquetError> {
+        let descriptor = metadata.file_metadata().schema_descr_ptr();
+        // Without the schema that Arrow may have left in the file: only the plain types count.
+        let schema = parquet_to_arrow_schema(&descriptor, None)?;
+        let columns = match choose(&schema, fields) {
+            Ok(columns) => columns,
+            Err(Unsuitable(reason)) => return Ok(Err(Stop::File { reason, hint: FIELDS })),
+        };
+        let mask = ProjectionMask::roots(&descriptor, columns.iter().map(|column| column.index));
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(with_views(&schema)));
+        let metadata = ArrowReaderMetadata::try_new(metadata, options)?;
+        Ok(Ok(Self { metadata, columns, mask }))
+    }
+
+    /// The chunks of a row group that are wanted: where each lies, as the footer has it.
+    fn chunks_of(&self, group: &RowGroupMetaData) -> Vec<(i64, i64)> {
+        let columns = group.columns().iter().enumerate();
+        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+        wanted
+            .map(|(_, column)| {
+                let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+                (begin.min(column.data_page_offset()), column.compressed_size())
+            })
+            .collect()
+    }
+
+    /// Refuses what lies outside of the file.
+    fn check(&self, size: u64) -> Result<(), Stop> {
+        for (number, group) in self.metadata.metadata().row_groups().iter().enumerate() {
+            let wrong = |what: &str| Err(damaged(format!("row group {number} {what}")));
+            if group.columns().iter().any(|column| column.file_path().is_some()) {
+                return wrong("lies in another file");
+            }
+            if group.num_rows() < 0 {
+                return wrong("has a negative number of rows");
+            }
+            for (begin, length) in self.chunks_of(group) {
+                let end = begin.checked_add(length).filter(|_| begin >= 4 && length >= 0);
+                if end.is_none_or(|end| end as u64 > size) {
+                    return wrong("lies beyond the end of the file");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where all wanted chunks lie; they were checked.
+    fn chunks(&self) -> Vec<Range<u64>> {
+        let groups = self.metadata.metadata().row_groups().iter();
+        let chunks = groups.flat_map(|group| self.chunks_of(group));
+        chunks.map(|(begin, length)| begin as u64..(begin + length) as u64).collect()
+    }
+
+    /// Most bytes that reading a row group takes: every column in one page, and the largest page
+    /// before it is unpacked too.
+    fn memory(&self, number: usize) -> u64 {
+        let columns = self.metadata.metadata().row_group(number).columns().iter().enumerate();
+        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+        let sizes = wanted.map(|(_, it)| (it.uncompressed_size(), it.compressed_size()));
+        let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+        let (all, largest) = sizes.fold((0_u64, 0), |(all, largest), (unpacked, packed)| {
+            (all.saturating_add(bytes(unpacked)), largest.max(bytes(packed)))
+        });
+        all.saturating_add(largest)
+    }
+
+    /// Writes the rows of a row group.
+    fn take_out(&self, shard: &Shard, number: usize, writer: &mut Writer<'_>) -> Result<(), Stop> {
+        let group = self.metadata.metadata().row_group(number);
+        let rows = group.num_rows() as u64;
+        if rows == 0 {
+            return Ok(());
+        }
+        let columns = group.columns().iter().enumerate();
+        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+        let bytes: u64 = wanted.map(|(_, column)| column.uncompressed_size().max(0) as u64).sum();
+        let at_once = (BATCH / (bytes / rows).max(1)).clamp(1, MOST_ROWS);
+        let mut batches = guard(|| {
+            ParquetRecordBatchReaderBuilder::new_with_metadata(shard.clone(), self.metadata.clone())
+                .with_row_groups(vec![number])
+                .with_projection(self.mask.clone())
+                .with_batch_size(at_once as usize)
+                .build()
+        })?;
+        loop {
+            let next = guard(|| batches.next().transpose().map_err(ParquetError::from))?;
+            let Some(batch) = next else { return Ok(()) };
+            for number in 0..batch.num_rows() {
+                let row = guard(|| Ok(row(&batch, &self.columns, number)))?;
+                writer.write(&row).map_err(Stop::Write)?;
+            }
+        }
+    }
+}
+
+/// What is written.
+struct Writer<'a> {
+    entries: entries::Writer<'a>,
+    rows: BufWriter<&'a File>,
+    end: u64,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, row: &super::rows::Row<'_>) -> io::Result<()> {
+        let json = serde_json::to_vec(&row.object)?;
+        let mut parts = vec![self.part("json", &json)?];
+        for image in &row.images {
+            parts.push(self.part(&image.name, image.bytes)?);
+        }
+        let place = self.entries.count();
+        let entry = Entry { key: String::new(), place, twice: None, parts };
+        self.entries.write(&entry.to_bytes())
+    }
+
+    fn part(&mut self, name: &str, bytes: &[u8]) -> io::Result<Part> {
+        self.rows.write_all(bytes)?;
+        let part = Part { name: name.to_owned(), begin: self.end, size: bytes.len() as u64 };
+        self.end = part.end();
+        Ok(part)
+    }
+}

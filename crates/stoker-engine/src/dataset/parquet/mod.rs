@@ -1,0 +1,12 @@
+//! Parquet shards, in the layout of Hugging Face: images are structs of bytes and path.
+//!
+//! Rows of a Parquet file can't be read at random: the images of a whole row group often stand in
+//! one page, compressed together. So the same pass that builds the index takes the rows out of it:
+//! for each its record as JSON, and behind it its images as they are.
+
+mod build;
+mod rows;
+mod schema;
+mod shard;
+
+pub(super) use build::{Built, Files, Stop, build};
