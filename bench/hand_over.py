@@ -98,7 +98,7 @@ def measure(recipe: dict[str, Any], rounds: int) -> dict[str, Any]:
     copies: list[float] = []
     with stoker.Loader(recipe) as loader:
         for sequence in range(rounds):
-            answer, ref = worker.make.remote(sequence, [])
+            answer, ref = worker.make.remote(sequence, [], None)
             ray.get(answer)
             ray.wait([ref])
             began = time.perf_counter()

@@ -43,7 +43,8 @@ struct Header {
 /// |                     | uint8               | `[N, 3 * patch_size**2]`, to be finished: `to`  |
 /// | `image_grid_thw`    | int64               | `[n, 3]`: frames, rows and columns of patches   |
 ///
-/// A batch without images has neither `pixel_values` nor `image_grid_thw`.
+/// A batch without images has neither `pixel_values` nor `image_grid_thw`. With `pack.layout` other
+/// than `padded` it has one row, and other names: see `docs/reference/python.md`.
 ///
 /// All tensors lie in one piece of CPU memory, and `numpy()`, `torch()` and DLPack give views of it.
 /// It stays valid while the batch, a tensor or any view lives, and is yours to write to unless it is
@@ -148,13 +149,15 @@ impl Batch {
         Ok(arrays)
     }
 
-    /// The tensors as a dict of torch tensors on the CPU, over the same memory. Those of a `shared`
-    /// batch are inference tensors: writing to them in place raises `RuntimeError`.
+    /// The tensors as a dict of torch tensors on the CPU, over the same memory, and the `scalars`.
+    /// Those of a `shared` batch are inference tensors: writing to them in place raises
+    /// `RuntimeError`.
     fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("stoker.torch")?.getattr("views")?.call1((slf,))
     }
 
-    /// The tensors on a device, finished: a dict, ready for `model(**batch.to(device))`.
+    /// The tensors on a device, finished, and the `scalars`: a dict, ready for
+    /// `model(**batch.to(device))`.
     ///
     /// `u8` pixels are moved as bytes and finished there, `(u - mean) / std` in f32, then the
     /// temporal copies; bit for bit what `vision.pixels = "f32"` gives.
@@ -173,6 +176,20 @@ impl Batch {
     ) -> PyResult<Bound<'py, PyAny>> {
         let to = slf.py().import("stoker.torch")?.getattr("to")?;
         to.call1((slf, device, non_blocking, dtype))
+    }
+
+    /// What `forward` takes beside the tensors, as a dict of plain numbers and bools: empty, but for
+    /// packed batches (`max_length_q`, `max_length_k`, `use_cache`).
+    #[getter]
+    fn scalars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let scalars = PyDict::new(py);
+        for pack::Scalar { name, value } in self.inner.anywhere().scalars() {
+            match value {
+                pack::ScalarValue::Flag(flag) => scalars.set_item(name, flag)?,
+                pack::ScalarValue::Whole(number) => scalars.set_item(name, number)?,
+            }
+        }
+        Ok(scalars)
     }
 
     /// What finishes `u8` pixels, for those who do it without `to`: a dict of `pixels` (`f32`,
@@ -221,7 +238,7 @@ impl Batch {
     }
 
     /// For each place of the batch whether it is a sample to reckon with: False where one was
-    /// neutralised, and on padding.
+    /// neutralised, on padding, and for neutral images.
     #[getter]
     fn sample_mask(&self) -> Vec<bool> {
         self.inner.anywhere().sample_mask().to_vec()

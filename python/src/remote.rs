@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader as engine;
-use stoker_engine::sample::Rank;
+use stoker_engine::sample::{Position, Rank, WindowStart};
 use stoker_engine::vision::Finish;
 
 use crate::batch::Batch;
@@ -33,9 +33,18 @@ impl Maker {
         Ok(Self { finish: engine.finish(), engine: Home::new(engine) })
     }
 
-    #[pyo3(signature = (sequence, ahead=Vec::new()))]
-    fn make(&self, py: Python<'_>, sequence: u64, ahead: Vec<u64>) -> PyResult<Batch> {
+    #[pyo3(signature = (sequence, ahead=Vec::new(), window=None))]
+    fn make(
+        &self,
+        py: Python<'_>,
+        sequence: u64,
+        ahead: Vec<u64>,
+        window: Option<(u64, u64)>,
+    ) -> PyResult<Batch> {
         let engine = self.engine.get()?;
+        if let Some((number, position)) = window {
+            engine.learn(WindowStart { number, position: Position(position) });
+        }
         let mut ahead: BTreeSet<u64> = ahead.into_iter().collect();
         ahead.insert(sequence);
         py.detach(|| engine.look_ahead(&ahead));
@@ -87,6 +96,11 @@ impl Front {
 
     fn sequence_at(&self, steps: u64) -> PyResult<Option<u64>> {
         Ok(self.engine.get()?.sequence_at(steps))
+    }
+
+    fn window(&self) -> PyResult<Option<(u64, u64)>> {
+        let start = self.engine.get()?.window();
+        Ok(start.map(|WindowStart { number, position }| (number, position.0)))
     }
 
     fn hand_over(&self, py: Python<'_>, batch: &Batch, blocked: f64) -> PyResult<Batch> {

@@ -45,6 +45,21 @@ class Batch(Mapping[str, Tensor]):
 
     A batch without images has neither `pixel_values` nor `image_grid_thw`.
 
+    Those are the names with `pack.layout = "padded"`. With `"packed"` all samples are segments of
+    one row of T tokens, and there are, beside the two of the images:
+
+    | name | dtype | shape |
+    |---|---|---|
+    | `input_ids` | int64 | `[1, T]` |
+    | `labels` | int64 | `[1, T]`, -100 too on the first token of each segment |
+    | `position_ids` | int64 | `[4, 1, T]`: place in the segment, temporal, height, width |
+    | `cu_seq_lens_q`, `cu_seq_lens_k` | int32 | `[segments + 1]`: where they begin, then T |
+    | `max_length_q`, `max_length_k` | int | a scalar: tokens of the longest segment |
+    | `use_cache` | bool | a scalar: False |
+
+    With `"official-finetune"` they are `input_ids`, `labels`, `position_ids` `[3, 1, T]`, and
+    `attention_mask`, int32 `[segments + 1]`: where segments begin.
+
     All tensors lie in one piece of CPU memory that the engine's threads wrote. `numpy()`, `torch()`
     and DLPack give views of it. It is yours to write to, and stays valid while the batch, a tensor
     or any view lives, also after the loader is closed; when the last of them goes it is used for
@@ -76,8 +91,8 @@ class Batch(Mapping[str, Tensor]):
         (`(bits.astype("uint32") << 16).view("float32")` are their values).
         """
 
-    def torch(self) -> dict[str, pytorch.Tensor]:
-        """The tensors as torch tensors on the CPU, over the same memory.
+    def torch(self) -> dict[str, Any]:
+        """The tensors as torch tensors on the CPU, over the same memory, and the `scalars`.
 
         Those of a `shared` batch are inference tensors (`torch.inference_mode`): writing to them in
         place raises RuntimeError, though only once it has written; saving them for a backward pass
@@ -90,8 +105,8 @@ class Batch(Mapping[str, Tensor]):
         *,
         non_blocking: bool = False,
         dtype: pytorch.dtype | None = None,
-    ) -> dict[str, pytorch.Tensor]:
-        """The tensors on a device, finished: ready for `model(**batch.to(device))`.
+    ) -> dict[str, Any]:
+        """The tensors on a device, finished, and the `scalars`: ready for `model(**…)`.
 
         `f32` and `bf16` pixels are moved. `u8` pixels are moved as bytes and finished on the
         device: `(u - mean) / std` in f32, then the temporal copies; the result equals that of
@@ -105,7 +120,7 @@ class Batch(Mapping[str, Tensor]):
                 for `bf16`. `torch.bfloat16` gives of `f32` and `u8` what `bf16` gives.
 
         Returns:
-            A dict of torch tensors.
+            A dict of torch tensors and plain values: all that the model's `forward` takes.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -140,13 +155,17 @@ class Batch(Mapping[str, Tensor]):
     def sample_mask(self) -> list[bool]:
         """For each of the B places whether it is a sample to reckon with.
 
-        False where one was neutralised (its labels are -100, its images of one colour), and on
-        padding.
+        False where one was neutralised (its labels are -100, its images of one colour), on padding,
+        and for the rows (packed: segments) of neutral images.
         """
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
+
+    @property
+    def scalars(self) -> dict[str, int | bool]:
+        """What `forward` takes beside the tensors; empty, but for packed batches."""
 
     @property
     def finish(self) -> Finish:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, TypeAlias, final
 
 from torch.distributed import DeviceMesh, ProcessGroup
 
@@ -13,6 +13,9 @@ from stoker._batch import Tensor as Tensor
 from stoker.report import Report
 
 __version__: str
+
+Window: TypeAlias = tuple[int, int]
+"""Number and first position of a window of packed samples; only to be passed on."""
 
 @final
 class Loader:
@@ -176,7 +179,7 @@ class Maker:
         *,
         overrides: Mapping[str, Any] | None = None,
     ) -> Self: ...
-    def make(self, sequence: int, ahead: Sequence[int] = ()) -> Batch:
+    def make(self, sequence: int, ahead: Sequence[int] = (), window: Window | None = None) -> Batch:
         """Waits until a batch is made.
 
         Args:
@@ -184,6 +187,8 @@ class Maker:
             ahead: The batches that will be asked for next: their samples are brought in as far as a
                 quarter of `engine.memory` holds them. It replaces what an earlier call said; what
                 nobody waits for and nobody announces is given up.
+            window: What `Front.window` says. With `pack.max-tokens` a maker that is not told has to
+                measure all samples from the first one on.
 
         Raises:
             FetchError, SampleError, DatasetError, BudgetError, StoppedError: As `next(loader)`.
@@ -222,6 +227,12 @@ class Front:
         """The place in the global sequence of the batch that comes `steps` after the next one.
 
         None after the end of a finite run.
+        """
+
+    def window(self) -> Window | None:
+        """Where the window of packed samples begins that the next batch belongs to: for a maker.
+
+        None where batches go by `pack.batch-size`.
         """
 
     def hand_over(self, batch: Batch, blocked: float) -> Batch:

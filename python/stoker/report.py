@@ -33,6 +33,12 @@ class Report(SimpleNamespace):
     images: int
     tokens: int
     """Delivered, padding not counted."""
+    padding: int
+    """Tokens of padding and of neutral images in delivered batches."""
+    packing: float | None
+    """Share of `pack.max-tokens` that tokens fill; None with `pack.batch-size`."""
+    neutral_images: int
+    """Images delivered that batches were given for want of others (`pack.min-images-per-batch`)."""
     replaced: int
     """Bad samples that were replaced by another row; a spare that is bad too counts again."""
     neutralised: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from stoker._batch import Finish
 
 
-def views(batch: Batch) -> dict[str, torch.Tensor]:
-    """The tensors of a batch over its own memory; see `stoker.Batch.torch`.
+def views(batch: Batch) -> dict[str, Any]:
+    """The tensors of a batch over its own memory, and its scalars; see `stoker.Batch.torch`."""
+    return {**tensors(batch), **batch.scalars}
+
+
+def tensors(batch: Batch) -> dict[str, torch.Tensor]:
+    """The tensors of a batch over its own memory.
 
     Others may be reading the memory of a shared batch, and torch has no read-only tensors; what
     comes nearest are inference tensors: outside of inference mode an operation in place on one
@@ -28,23 +33,24 @@ def to(
     device: torch.device | str | int,
     non_blocking: bool = False,
     dtype: torch.dtype | None = None,
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Any]:
     """Moves a batch to a device and finishes its pixels there; see `stoker.Batch.to`."""
-    tensors = {
-        name: tensor.to(device, non_blocking=non_blocking) for name, tensor in views(batch).items()
+    moved = {
+        name: tensor.to(device, non_blocking=non_blocking)
+        for name, tensor in tensors(batch).items()
     }
-    pixels = tensors.get("pixel_values")
+    pixels = moved.get("pixel_values")
     if pixels is not None:
         if pixels.dtype == torch.uint8:
             pixels = finish(pixels, batch.finish, dtype or torch.float32)
-        tensors["pixel_values"] = pixels if dtype is None else pixels.to(dtype)
+        moved["pixel_values"] = pixels if dtype is None else pixels.to(dtype)
     if batch.shared:
         # What a device does not take lies where it lay; the model is to have ordinary tensors.
-        tensors = {
+        moved = {
             name: tensor.clone() if tensor.is_inference() else tensor
-            for name, tensor in tensors.items()
+            for name, tensor in moved.items()
         }
-    return tensors
+    return {**moved, **batch.scalars}
 
 
 def finish(pixels: torch.Tensor, constants: Finish, dtype: torch.dtype) -> torch.Tensor:

@@ -12,7 +12,14 @@ import pytest
 from PIL import Image
 
 ROWS = 24
-MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
+MODELS = Path(__file__).parents[2] / ".setup/models"
+MODEL = MODELS / "qwen3-vl"
+IDS = (
+    "image_token_id",
+    "video_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+)
 
 
 def photo(seed: int) -> Image.Image:
@@ -59,6 +66,53 @@ def plain_recipe(folder: Path) -> dict:
         "pack": {"batch-size": 4},
         "engine": {"memory": "256MiB", "workers": 2, "prefetch": 2},
     }
+
+
+def tiny_model(name: str):
+    """A tiny model of that family with random weights."""
+    import torch
+    import transformers
+
+    config = json.loads((MODELS / name / "config.json").read_text())
+    text = {
+        "vocab_size": 151936,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 2, 2]},
+    }
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "out_hidden_size": 64,
+    }
+    if name == "qwen3-vl":
+        vision |= {"num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
+        family, settings = "Qwen3VLForConditionalGeneration", transformers.Qwen3VLConfig
+    else:
+        vision |= {"fullatt_block_indexes": [1], "window_size": 56}
+        family, settings = "Qwen2_5_VLForConditionalGeneration", transformers.Qwen2_5_VLConfig
+    torch.manual_seed(0)
+    ids = {name: config[name] for name in IDS}
+    return getattr(transformers, family)(settings(text_config=text, vision_config=vision, **ids))
+
+
+@pytest.fixture
+def model():
+    """A tiny Qwen3-VL."""
+    return tiny_model("qwen3-vl")
+
+
+@pytest.fixture(params=["qwen3-vl", "qwen2.5-vl"])
+def either_model(request, recipe):
+    """A tiny model of either family; the recipe becomes one for it."""
+    recipe["model"] = str(MODELS / request.param)
+    return tiny_model(request.param)
 
 
 @pytest.fixture

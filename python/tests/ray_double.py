@@ -43,8 +43,9 @@ class Maker:
             kept = Path(recipe["dataset"]["index-dir"]) / name
             assert kept.read_bytes() == bytes(range(256)) * 40000, "the index came whole"
 
-    def make(self, sequence: int, ahead: list[int]) -> Batch:
+    def make(self, sequence: int, ahead: list[int], window: int) -> Batch:
         assert sequence not in ahead
+        assert window <= sequence, "where the front stands"
         kind, times = self.recipe.get("faults", {}).get(str(sequence), (None, 0))
         if kind and happens(Path(self.recipe["folder"]), sequence, times):
             FAULTS[kind](sequence)
@@ -116,6 +117,9 @@ class Front:
         inside = step < self.recipe["batches"]
         return step * self.world_size + self.rank if inside else None
 
+    def window(self) -> int:
+        return self.done * self.world_size
+
     def hand_over(self, batch: Batch, blocked: float) -> Batch:
         assert batch.sequence == self.sequence_at(0)
         self.done += 1
@@ -152,9 +156,13 @@ class Front:
             "samples": 0,
             "images": 0,
             "tokens": 0,
+            "padding": 0,
+            "packing": None,
+            "neutral_images": 0,
             "replaced": 0,
             "neutralised": 0,
             "bad_samples": [],
+            "flaws": [],
             "workers": 0,
         }
         return SimpleNamespace(as_dict=lambda: numbers)

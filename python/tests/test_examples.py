@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ MODEL = EXAMPLES.parent / ".setup/models/qwen3-vl"
 def run(name: str, *arguments: str | Path) -> str:
     """What an example prints."""
     command = [sys.executable, EXAMPLES / f"{name}.py", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -68,6 +69,34 @@ def test_a_tiny_model_learns_and_says_how_long_it_waited(made):
     assert len(losses) == 12, "24 samples, 2 epochs, 4 a batch"
     assert losses[-1] < losses[0] / 2
     assert "the trainer waited" in output
+
+
+def test_transformers_trainer_learns_from_packed_batches(made):
+    output = run("trainer_packed", made)
+    losses = [float(loss) for loss in re.findall(r"loss (\S+)", output)]
+    assert len(losses) == 12
+    assert losses[-1] < 0.6 * losses[0]
+    used = float(re.search(r"(\S+) % of pack.max-tokens is used", output)[1])
+    assert used > 85
+
+
+def guide() -> list[tuple[str, str]]:
+    """The code blocks of the guide to packing, with their languages."""
+    text = (EXAMPLES.parent / "docs/guides/packing.md").read_text()
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_guide_to_packing_shows_a_recipe_that_is_one_and_what_the_example_does(made):
+    recipe = next(code for language, code in guide() if language == "toml")
+    pack = tomllib.loads(recipe)["pack"]
+    overrides = {f"pack.{key}": value for key, value in pack.items()}
+    overrides |= {"pack.batch-size": None, "plan.epochs": None, "plan.lanes": 1}
+    with stoker.Loader(made, overrides=overrides) as loader:
+        batch = next(loader)
+    assert batch["input_ids"].shape[1] % pack["pad-to-multiple"] == 0
+    python = next(code for language, code in guide() if language == "python")
+    example = (EXAMPLES / "trainer_packed.py").read_text()
+    assert all(part.strip() in example for part in python.split("\n\n\n")), "the guide shows it"
 
 
 @pytest.fixture

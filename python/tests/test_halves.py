@@ -11,6 +11,7 @@ import shards
 import stoker
 import torch
 from stoker._native import Front, Maker
+from stoker.torch import tensors
 
 
 def parts(batch) -> tuple[bytes, list[pickle.PickleBuffer]]:
@@ -34,7 +35,9 @@ def shared(maker):
 
 
 def equal(one, other) -> bool:
-    one, other = one.torch(), other.torch()
+    if one.scalars != other.scalars:
+        return False
+    one, other = tensors(one), tensors(other)
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -147,6 +150,27 @@ def test_a_front_is_a_loader_without_the_making(recipe, maker):
     with pytest.raises(stoker.BugError, match="comes next"):
         front.hand_over(maker.make(0), blocked=0.0)
     loader.close()
+
+
+def test_a_maker_is_told_where_the_window_of_packed_samples_begins(recipe):
+    del recipe["plan"]["epochs"]
+    assert Front(recipe).window() is None
+    recipe["pack"] = {"max-tokens": 400}
+    front, told, untold = Front(recipe), Maker(recipe), Maker(recipe)
+    assert front.window() == (0, 0)
+    for sequence in range(66):
+        batch = told.make(sequence, (), front.window())
+        front.hand_over(batch, blocked=0.0)
+    number, position = front.window()
+    assert number == 1
+    assert position > 64, "64 batches are the first window, of more than one sample each"
+    assert front.state_dict()["window_start"] == position
+    resumed = Front(recipe)
+    resumed.load_state_dict(front.state_dict())
+    assert resumed.window() == (number, position)
+    assert equal(told.make(66, (), resumed.window()), untold.make(66))
+    for maker in (told, untold):
+        maker.close()
 
 
 def test_waiting_for_a_maker_ends_when_it_is_closed(stalled):

@@ -10,43 +10,6 @@ import stoker
 import torch
 import transformers
 
-IDS = (
-    "image_token_id",
-    "video_token_id",
-    "vision_start_token_id",
-    "vision_end_token_id",
-)
-
-
-@pytest.fixture
-def model(recipe):
-    config = json.loads((Path(recipe["model"]) / "config.json").read_text())
-    text = {
-        "vocab_size": 151936,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 2, 2]},
-    }
-    vision = {
-        "depth": 2,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_heads": 2,
-        "out_hidden_size": 64,
-        "num_position_embeddings": 256,
-        "deepstack_visual_indexes": [0],
-    }
-    torch.manual_seed(0)
-    return transformers.Qwen3VLForConditionalGeneration(
-        transformers.Qwen3VLConfig(
-            text_config=text, vision_config=vision, **{name: config[name] for name in IDS}
-        )
-    )
-
 
 @pytest.fixture
 def reference(recipe):

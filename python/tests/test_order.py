@@ -27,6 +27,12 @@ def test_the_golden_orders_are_what_the_model_writes(files, name):
     assert files[name] == (GOLDEN / name).read_text()
 
 
+def test_the_golden_batches_of_a_budget_are_what_the_model_writes():
+    golden = GOLDEN.parent / "pack" / "batches.json"
+    model = runpy.run_path(str(golden.parent / "model.py"))
+    assert model["written"]() == golden.read_text()
+
+
 ORDER = model.Recipe(
     (model.Dataset((61,), "6"), model.Dataset((17,), "2.5"), model.Dataset((1,), "0.25")), seed=21
 )

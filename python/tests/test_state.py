@@ -194,7 +194,8 @@ def test_a_thread_that_fetches_ahead_passes_each_batches_state_on(recipe):
 
 def test_accelerate_looks_one_batch_ahead_until_the_end(recipe):
     """As the guide says it does."""
-    accelerate = pytest.importorskip("accelerate")
+    import accelerate
+
     settings = accelerate.utils.DataLoaderConfiguration(dispatch_batches=False)
     accelerator = accelerate.Accelerator(cpu=True, dataloader_config=settings)
     with stoker.Loader(recipe, rank=0, world_size=1) as loader:

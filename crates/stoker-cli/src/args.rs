@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Show one sample as the model sees it: turns, tokens (learned ones marked) and images
     Peek(PeekArguments),
     /// Build the indexes of a recipe's datasets, where there are none, and show what they hold
-    Index(RecipeArguments),
+    Index(IndexArguments),
     /// Show what a run will see of each dataset, and warn of what is seen too little or too often
     Plan(PlanArguments),
     /// Check every sample of a recipe's datasets as a run would, and list those that can't be used
@@ -60,6 +60,15 @@ pub(crate) struct RecipeArguments {
     /// Override one key, such as pack.batch-size=4; may be given often
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// Measure all samples too, so that packing to pack.max-tokens has nothing to fetch
+    #[arg(long)]
+    pub(crate) sizes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ pub(crate) fn of_batches(number: Option<u64>) -> ProgressBar {
     bar(number, template)
 }
 
-/// Samples that are checked.
+/// Samples that are checked or measured.
 pub(crate) fn of_samples(number: u64) -> ProgressBar {
     bar(Some(number), "{wide_bar} {pos}/{len} samples  {per_sec}  {msg}  {eta} left")
 }

@@ -2,21 +2,23 @@
 
 use std::io::Write;
 
-use stoker_engine::loader;
+use stoker_engine::loader::{self, SizesSummary};
+use stoker_engine::recipe::Recipe;
 
-use crate::args::RecipeArguments;
-use crate::outcome::{self, Outcome};
+use crate::args::IndexArguments;
+use crate::outcome::{self, Failure, Outcome};
 use crate::{bar, recipe};
 
 /// Notes of a dataset that are shown.
 const NOTES: usize = 20;
 
-pub(crate) fn index(arguments: &RecipeArguments, out: &mut dyn Write) -> Outcome {
-    let recipe = recipe(arguments)?;
+pub(crate) fn index(arguments: &IndexArguments, out: &mut dyn Write) -> Outcome {
+    let recipe = recipe(&arguments.recipe)?;
     let bar = bar::of_bytes();
     let summaries = loader::index(&recipe, &mut bar::follow(&bar));
     bar.finish_and_clear();
     let summaries = summaries?;
+    let sizes = if arguments.sizes { measure(&recipe)? } else { Vec::new() };
     for (number, summary) in summaries.iter().enumerate() {
         if number > 0 {
             writeln!(out)?;
@@ -36,6 +38,17 @@ pub(crate) fn index(arguments: &RecipeArguments, out: &mut dyn Write) -> Outcome
         if let Some(more) = summary.notes.len().checked_sub(NOTES).filter(|more| *more > 0) {
             writeln!(out, "note         and {more} more")?;
         }
+        if let Some(SizesSummary { measured, tokens, bad, path, .. }) = sizes.get(number) {
+            writeln!(out, "measured     {measured}, {tokens} tokens; {bad} can't be used")?;
+            writeln!(out, "sizes        {}", path.display())?;
+        }
     }
     Ok(outcome::OK)
+}
+
+fn measure(recipe: &Recipe) -> Result<Vec<SizesSummary>, Failure> {
+    let bar = bar::of_samples(0);
+    let sizes = loader::measure(recipe.clone(), &mut bar::follow(&bar));
+    bar.finish_and_clear();
+    Ok(sizes?)
 }

@@ -13,6 +13,9 @@ use crate::{bar, recipe};
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Outcome {
     let recipe = recipe(&arguments.recipe)?;
+    if recipe.pack.batch_size.is_none() && arguments.batches.is_some() {
+        return Err(unknown_batches());
+    }
     let bar = bar::of_bytes();
     let (ranks, batches) = (arguments.world_size, arguments.batches);
     let seen = loader::outlook(&recipe, ranks, batches, &mut bar::follow(&bar));
@@ -26,6 +29,12 @@ pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Outcome {
         write_table(out, &lines, &run, arguments)?;
     }
     Ok(outcome::OK)
+}
+
+fn unknown_batches() -> Failure {
+    let message = "how many samples --batches are is not known: batches of pack.max-tokens hold as \
+                   many as go in; leave --batches out";
+    Failure::Other { code: outcome::USAGE, message: message.to_owned() }
 }
 
 /// How long the run is, and why.
@@ -98,20 +107,22 @@ fn write_table(
     run: &Run,
     arguments: &PlanArguments,
 ) -> Result<(), Failure> {
-    let head = ["dataset", "asked", "rows", "samples", "share", "epochs"].map(str::to_owned);
-    let mut table = vec![head];
+    let head = ["dataset", "asked", "rows", "samples", "share", "epochs", "tokens"];
+    // A column that nothing is known of is left out.
+    let columns = if lines.iter().any(|line| line.seen.tokens.is_some()) { 7 } else { 6 };
+    let mut table = vec![head.map(str::to_owned)];
     table.extend(lines.iter().map(|line| {
-        let Outlook { name, rows, samples, .. } = line.seen;
-        let share = format!("{:.2} %", line.share * 100.0);
-        let numbers = [rows.to_string(), samples.to_string(), share, format!("{:.2}", line.epochs)];
-        let [rows, samples, share, epochs] = numbers;
-        [name.clone(), line.asked(), rows, samples, share, epochs]
+        let Outlook { name, rows, samples, tokens, .. } = line.seen;
+        let (share, epochs) = (format!("{:.2} %", line.share * 100.0), line.epochs);
+        let tokens = tokens.map_or("?".to_owned(), |tokens| tokens.to_string());
+        let (rows, samples) = (rows.to_string(), samples.to_string());
+        [name.clone(), line.asked(), rows, samples, share, format!("{epochs:.2}"), tokens]
     }));
     let widest = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3, 4, 5].map(widest);
+    let widths = [0, 1, 2, 3, 4, 5, 6].map(widest);
     for [name, asked, numbers @ ..] in &table {
         write!(out, "{name:<0$}  {asked:<1$}", widths[0], widths[1])?;
-        for (number, width) in numbers.iter().zip(&widths[2..]) {
+        for (number, width) in numbers.iter().zip(&widths[2..columns]) {
             write!(out, "  {number:>width$}")?;
         }
         writeln!(out)?;
@@ -126,7 +137,10 @@ fn write_table(
         (None, true) => ": all that the recipe asks for",
         (None, false) => ": one epoch of an endless recipe",
     };
-    writeln!(out, "\n{samples} samples, {batches} batches{ranks}{why}")?;
+    match batches {
+        Some(batches) => writeln!(out, "\n{samples} samples, {batches} batches{ranks}{why}")?,
+        None => writeln!(out, "\n{samples} samples in batches of pack.max-tokens{why}")?,
+    }
     if let Some(remainder) = run.remainder() {
         writeln!(out, "{remainder}")?;
     }
@@ -162,6 +176,7 @@ fn write_json(
                 "samples": line.seen.samples,
                 "share": line.share,
                 "epochs": line.epochs,
+                "tokens": line.seen.tokens,
                 "warning": line.warning,
             })
         })
@@ -186,7 +201,7 @@ mod tests {
 
     fn seen(name: &str, rows: u64, samples: u64) -> Outlook {
         let asked = Share::Weight(Decimal::new(2.5).unwrap());
-        Outlook { name: name.into(), asked, rows, samples }
+        Outlook { name: name.into(), asked, rows, samples, tokens: None }
     }
 
     #[test]

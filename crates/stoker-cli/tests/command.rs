@@ -105,7 +105,7 @@ fn a_recipe_is_shown_with_its_defaults_and_overrides_and_can_be_read_again() {
     let text = String::from_utf8(shown.stdout).unwrap();
     let recipe = Recipe::from_toml(&text).unwrap();
     let mut expected = Recipe::from_file(&path).unwrap();
-    expected.pack.batch_size = 3;
+    expected.pack.batch_size = Some(3);
     assert_eq!(recipe, expected);
 }
 

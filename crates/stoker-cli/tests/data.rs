@@ -155,6 +155,30 @@ fn index_says_what_it_holds_and_where() {
     assert_eq!(store.output("index", &[]), first);
 }
 
+#[test]
+fn index_measures_if_asked_and_plan_tells_the_tokens_from_then_on() {
+    let store = Store::start();
+    assert!(!store.output("plan", &[]).contains("tokens"));
+    let measured = store.output("index", &["--sizes"]);
+    let line = measured.lines().find(|line| line.starts_with("measured ")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    let [_, samples, tokens, "tokens;", "0", "can't", "be", "used"] = words[..] else {
+        panic!("{line}");
+    };
+    assert_eq!(samples, format!("{SAMPLES},"));
+    let path = measured.lines().find_map(|line| line.strip_prefix("sizes ")).unwrap().trim();
+    assert!(Path::new(path).starts_with(store.folder.path()) && Path::new(path).exists());
+
+    let plan: Value = serde_json::from_str(&store.output("plan", &["--json"])).unwrap();
+    assert_eq!(plan["datasets"][0]["tokens"], tokens.parse::<u64>().unwrap());
+    let table = store.output("plan", &[]);
+    assert!(table.lines().next().unwrap().ends_with("tokens"), "{table}");
+    assert!(table.lines().nth(1).unwrap().ends_with(tokens), "{table}");
+    // For other sizes of images other tokens.
+    let other = store.output("plan", &["--set", "vision.max-pixels=16384"]);
+    assert!(!other.contains("tokens"), "{other}");
+}
+
 /// A recipe with the data set three times, without a model.
 fn mixture(store: &Store, shares: [&str; 3]) -> PathBuf {
     let path = store.folder.path().join("mixture.toml");

@@ -155,7 +155,8 @@ pub struct SampleError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Another row stands in its place.
+    /// It is not in its batch. Another row stands in its place, but for one that was found to be
+    /// larger than it was packed as: that leaves none.
     Replaced,
     /// It keeps its place, and nothing of it is learned or shown.
     Neutralised,

@@ -26,7 +26,7 @@ use crate::vision::Finish;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::{Front, REMEMBERED};
-pub use look::{IndexSummary, Length, Outlook, Peek, index, outlook, peek};
+pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure, outlook, peek};
 pub use maker::Maker;
 pub use tally::too_many_bad;
 pub use verify::{Finding, Interruption, Verified, Verify};
@@ -202,6 +202,7 @@ impl Loader {
 
     fn start(&self) -> Result<Flow> {
         let flow = Flow::start(self.front.rooms())?;
+        self.front.window().into_iter().for_each(|start| flow.learn(start));
         for sequence in (0..FILLED_AHEAD).filter_map(|steps| self.front.sequence_at(steps)) {
             flow.want(sequence);
         }

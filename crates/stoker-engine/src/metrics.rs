@@ -183,6 +183,12 @@ pub struct Metrics {
     pub images: Counter,
     /// Tokens delivered, padding not counted.
     pub tokens: Counter,
+    /// Tokens of padding and of neutral images in delivered batches.
+    pub padding: Counter,
+    /// Tokens that delivered batches might have had, where that is limited.
+    pub room: Counter,
+    /// Neutral images delivered.
+    pub neutral_images: Counter,
     /// Bad samples that were replaced by another row.
     pub replaced: Counter,
     /// Bad samples that were neutralised.

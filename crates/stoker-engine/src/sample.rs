@@ -11,7 +11,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Place in the endless global stream of samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Position(pub u64);
 
 /// Address of one sample.
@@ -346,6 +347,16 @@ pub struct BatchName {
     pub lane: u32,
     /// Number of the batch in its lane, from 0.
     pub number: u64,
+}
+
+/// Where a window begins whose samples are packed together: all that there is to remember of those
+/// before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowStart {
+    /// Which window, from 0.
+    pub number: u64,
+    /// Its first sample.
+    pub position: Position,
 }
 
 /// Element types of tensors.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from stoker import Batch
+    from stoker._native import Window
     from stoker.ray.schedule import Schedule
     from stoker.ray.worker import Answer
 
@@ -59,9 +60,15 @@ class Dispatcher:
     Args:
         schedule: Decides; it is touched under `changed` alone.
         ended: Is told of each worker that is to be ended: its number, and why where it failed.
+        window: Tells where the front stands, for the workers; see `stoker._native.Front.window`.
     """
 
-    def __init__(self, schedule: Schedule, ended: Callable[[int, str | None], None]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        ended: Callable[[int, str | None], None],
+        window: Callable[[], Window | None],
+    ) -> None:
         self.schedule = schedule
         self.changed = threading.Condition()
         self.values: dict[int, Batch] = {}
@@ -69,6 +76,7 @@ class Dispatcher:
         self.broken: Exception | None = None
         """What ended the thread, if it was not `stop`."""
         self._ended = ended
+        self._window = window
         self._events: queue.SimpleQueue[Callable[[float], None] | None] = queue.SimpleQueue()
         self._refs: dict[int, ObjectRef] = {}
         self._members: dict[int, Member] = {}
@@ -150,7 +158,8 @@ class Dispatcher:
     def _do(self, action: Action) -> None:
         match action:
             case Ask(call, worker, sequence, ahead) if worker in self._members:
-                answer, batch = self._members[worker].handle.make.remote(sequence, ahead)
+                make = self._members[worker].handle.make
+                answer, batch = make.remote(sequence, ahead, self._window())
                 self._refs[call] = batch
                 answer.future().add_done_callback(
                     lambda done: self.post(partial(self._answered, call, worker, done))

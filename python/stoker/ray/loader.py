@@ -124,7 +124,7 @@ class RayLoader:
             room=prefetch_bytes,
         )
         schedule = Schedule(front.sequence_at, room=prefetch_bytes or 1 << 30, deadline=deadline)
-        self._dispatcher = Dispatcher(schedule, self._fleet.ended)
+        self._dispatcher = Dispatcher(schedule, self._fleet.ended, front.window)
         self._fleet.start(self._dispatcher, Watch(self._dispatcher, front.rank).remote)
         self._end = weakref.finalize(self, _end, self._dispatcher, self._fleet, os.getpid())
 

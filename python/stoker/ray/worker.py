@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from stoker import Batch
-    from stoker._native import Maker
+    from stoker._native import Maker, Window
 
 
 SLOTS = 8
@@ -92,10 +92,12 @@ class StokerWorker:
         return Answer(0)
 
     @ray.method(concurrency_group="make", num_returns=2)
-    def make(self, sequence: int, ahead: Sequence[int]) -> tuple[Answer, Batch | None]:
+    def make(
+        self, sequence: int, ahead: Sequence[int], window: Window | None
+    ) -> tuple[Answer, Batch | None]:
         """Makes a batch; see `stoker._native.Maker.make`."""
         try:
-            batch = self._maker.make(sequence, ahead)
+            batch = self._maker.make(sequence, ahead, window)
         except StokerError as error:
             return Answer(0, error), None
         return Answer(batch.nbytes), batch

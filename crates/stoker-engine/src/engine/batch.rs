@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::block::{Lease, Memory};
 use crate::error::{BadSample, Error, Result};
-use crate::pack::Tensor;
+use crate::pack::{Scalar, Tensor};
 use crate::plan::Cursor;
-use crate::sample::{BatchName, SampleId};
+use crate::sample::{BatchName, SampleId, WindowStart};
 
 /// A finished batch. Its tensors are views of one lease; the memory is given back when the last
 /// holder of the lease drops it.
@@ -29,9 +29,12 @@ pub(crate) struct About {
     pub(crate) samples: Vec<SampleId>,
     pub(crate) sample_mask: Vec<bool>,
     pub(crate) tensors: Vec<Tensor>,
+    pub(crate) scalars: Vec<Scalar>,
     pub(crate) bad: Vec<BadSample>,
     pub(crate) tokens: u64,
     pub(crate) images: u64,
+    /// Where its window begins and the next one, where samples are packed.
+    pub(crate) windows: Option<[WindowStart; 2]>,
     pub(crate) cursor: Option<Cursor>,
 }
 
@@ -52,8 +55,8 @@ impl Batch {
         &self.about.samples
     }
 
-    /// For each of its places, padding included, whether it is a sample to reckon with: not where it
-    /// was neutralised, nor where it is padding.
+    /// For each of its places, padding and neutral images included, whether it is a sample to reckon
+    /// with: not where it was neutralised, nor where it is none.
     pub fn sample_mask(&self) -> &[bool] {
         &self.about.sample_mask
     }
@@ -66,6 +69,11 @@ impl Batch {
     /// The tensor of that name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors().iter().find(|tensor| tensor.name == name)
+    }
+
+    /// What the model takes beside them, as plain values.
+    pub fn scalars(&self) -> &[Scalar] {
+        &self.about.scalars
     }
 
     /// The bytes of a tensor of this batch: row-major, in the machine's byte order.
@@ -83,14 +91,26 @@ impl Batch {
         &self.about.bad
     }
 
-    /// Tokens, padding not counted.
+    /// Tokens, padding and neutral images not counted.
     pub fn tokens(&self) -> u64 {
         self.about.tokens
     }
 
-    /// Images.
+    /// Images, neutral ones not counted.
     pub fn images(&self) -> u64 {
         self.about.images
+    }
+
+    /// Tokens of padding and of neutral images.
+    pub(crate) fn padding(&self) -> u64 {
+        let places = self.tensor("input_ids").map_or(0, |tensor| tensor.shape.iter().product());
+        (places as u64).saturating_sub(self.tokens())
+    }
+
+    /// Images that it was given for want of others.
+    pub(crate) fn neutral_images(&self) -> u64 {
+        let images = self.tensor("image_grid_thw").map_or(0, |tensor| tensor.shape[0]);
+        (images as u64).saturating_sub(self.images())
     }
 
     /// Where to go on after it, if it was delivered by a loader.

@@ -15,6 +15,28 @@ use tokio::sync::oneshot;
 use crate::error::{BudgetError, Error, Result};
 use crate::metrics::Metrics;
 
+/// For what bytes are taken, in the order of precedence: the samples that are measured to know a
+/// batch, one by one, then the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Claim {
+    pub(super) batch: u64,
+    part: u64,
+}
+
+impl Claim {
+    /// For one of the samples without whose sizes a batch is not known.
+    pub(super) fn measuring(batch: u64, sample: u64) -> Self {
+        Self { batch, part: sample }
+    }
+}
+
+impl From<u64> for Claim {
+    /// For all of a batch.
+    fn from(batch: u64) -> Self {
+        Self { batch, part: u64::MAX }
+    }
+}
+
 /// The right to have compressed bytes in memory.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -26,12 +48,12 @@ pub(super) struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used: u64,
-    /// Bytes that are known to be needed, by batch.
-    needed: BTreeMap<u64, u64>,
+    /// Bytes that are known to be needed.
+    needed: BTreeMap<Claim, u64>,
     /// The earliest unfinished batch.
     head: u64,
     tickets: u64,
-    waiting: BTreeMap<(u64, u64), Waiter>,
+    waiting: BTreeMap<(Claim, u64), Waiter>,
 }
 
 #[derive(Debug)]
@@ -44,7 +66,7 @@ struct Waiter {
 #[derive(Debug)]
 pub(super) struct Permit {
     budget: Arc<Budget>,
-    batch: u64,
+    claim: Claim,
     bytes: u64,
     /// The bytes that are known to be needed; they may be more than were granted so far.
     needed: u64,
@@ -53,7 +75,7 @@ pub(super) struct Permit {
 impl Permit {
     /// Tells how many bytes are really needed; `what` names them in an error.
     pub(super) fn need(&mut self, bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
-        let total = self.budget.lock().set_needed(self.batch, self.needed, bytes);
+        let total = self.budget.lock().set_needed(self.claim, self.needed, bytes);
         self.needed = bytes;
         if total > self.budget.limit { Err(self.budget.too_large(what(), total)) } else { Ok(()) }
     }
@@ -62,12 +84,12 @@ impl Permit {
     pub(super) fn shrink(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
-        self.budget.lock().set_needed(self.batch, self.needed, bytes);
+        self.budget.lock().set_needed(self.claim, self.needed, bytes);
         self.needed = bytes;
         self.budget.give_back(surplus);
     }
 
-    /// Takes over another permit of the same batch, of which nothing was told.
+    /// Takes over another permit of the same claim, of which nothing was told.
     pub(super) fn absorb(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
@@ -79,17 +101,17 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.budget.lock().set_needed(self.batch, self.needed, 0);
+        self.budget.lock().set_needed(self.claim, self.needed, 0);
         self.budget.give_back(self.bytes);
     }
 }
 
 impl State {
-    /// One permit of a batch needs `now` in place of `before`; what the batch needs in all.
-    fn set_needed(&mut self, batch: u64, before: u64, now: u64) -> u64 {
-        let total = self.needed.remove(&batch).unwrap_or(0) - before + now;
+    /// One permit of a claim needs `now` in place of `before`; what the claim needs in all.
+    fn set_needed(&mut self, claim: Claim, before: u64, now: u64) -> u64 {
+        let total = self.needed.remove(&claim).unwrap_or(0) - before + now;
         if total > 0 {
-            self.needed.insert(batch, total);
+            self.needed.insert(claim, total);
         }
         total
     }
@@ -100,19 +122,24 @@ impl Budget {
         Arc::new(Self { limit, metrics, state: Mutex::default() })
     }
 
-    /// Waits for `bytes` on behalf of a batch.
-    pub(super) async fn take(self: &Arc<Self>, batch: u64, bytes: u64) -> Result<Permit> {
-        let (ticket, grant) = self.ask(batch, bytes);
-        let _entry = Entry { budget: self, key: (batch, ticket) };
+    /// Waits for `bytes`.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        claim: impl Into<Claim>,
+        bytes: u64,
+    ) -> Result<Permit> {
+        let claim = claim.into();
+        let (ticket, grant) = self.ask(claim, bytes);
+        let _entry = Entry { budget: self, key: (claim, ticket) };
         grant.await.map_err(|_| Error::Stopped)
     }
 
-    fn ask(self: &Arc<Self>, batch: u64, bytes: u64) -> (u64, oneshot::Receiver<Permit>) {
+    fn ask(self: &Arc<Self>, claim: Claim, bytes: u64) -> (u64, oneshot::Receiver<Permit>) {
         let mut state = self.lock();
         let (granted, grant) = oneshot::channel();
         let ticket = state.tickets;
         state.tickets += 1;
-        state.waiting.insert((batch, ticket), Waiter { bytes, granted });
+        state.waiting.insert((claim, ticket), Waiter { bytes, granted });
         self.settle(state);
         (ticket, grant)
     }
@@ -138,15 +165,15 @@ impl Budget {
     /// lock, since a receiver that is gone gives its bytes straight back.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let mut grants = Vec::new();
-        while let Some((&(batch, ticket), waiter)) = state.waiting.first_key_value() {
-            if state.used + waiter.bytes > self.limit && batch > state.head {
+        while let Some((&(claim, ticket), waiter)) = state.waiting.first_key_value() {
+            if state.used + waiter.bytes > self.limit && claim.batch > state.head {
                 break;
             }
-            let waiter = state.waiting.remove(&(batch, ticket)).expect("it is the first");
+            let waiter = state.waiting.remove(&(claim, ticket)).expect("it is the first");
             let bytes = waiter.bytes;
             state.used += bytes;
             self.metrics.compressed_bytes.add(bytes);
-            let permit = Permit { budget: Arc::clone(self), batch, bytes, needed: 0 };
+            let permit = Permit { budget: Arc::clone(self), claim, bytes, needed: 0 };
             grants.push((waiter.granted, permit));
         }
         drop(state);
@@ -169,7 +196,7 @@ impl Budget {
 /// Takes a waiter back when the one who waits is gone; those behind it may be next.
 struct Entry<'a> {
     budget: &'a Arc<Budget>,
-    key: (u64, u64),
+    key: (Claim, u64),
 }
 
 impl Drop for Entry<'_> {

@@ -16,6 +16,7 @@ use crate::recipe::{self, Component, Recipe};
 use crate::sample::{Extent, RawSample, Sample, SampleId};
 
 use super::rooms::hash;
+use super::sizes::Measurable;
 
 /// Datasets that are opened at a time: at 30 ms a request, 500 in a second.
 const AT_A_TIME: usize = 16;
@@ -99,6 +100,16 @@ impl Catalog {
             share: component.share,
         })
         .collect()
+    }
+
+    /// What the sizes of samples are kept by.
+    pub(super) fn measurable(&self, recipe: &Recipe) -> impl Iterator<Item = Measurable<'_>> {
+        let both = self.datasets.iter().zip(&recipe.datasets);
+        both.map(|(dataset, component)| Measurable {
+            index: dataset.index_path(),
+            rows: dataset.rows(),
+            identity: format!("{:016x} {:?}", dataset.fingerprint(), meaning(&component.dataset)),
+        })
     }
 
     /// Adds the identity of all data: what is in it, and what is made of it.

@@ -12,7 +12,9 @@
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
 
 mod find;
+mod measure;
 mod verify;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -34,7 +36,7 @@ use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
 use super::workers::{Bench, Work, Workers, message};
 use crate::error::{BudgetError, Error, Flaw, Result};
-use crate::sample::{EncodedImage, Measured, Standing};
+use crate::sample::{EncodedImage, Measured, Standing, WindowStart};
 
 use find::Found;
 
@@ -59,6 +61,7 @@ struct Line {
     /// The batches that may have memory.
     wanted: watch::Sender<BTreeSet<u64>>,
     sizes: find::Sizes,
+    windows: windows::Windows,
     counter: Mutex<Counter>,
     arrived: Condvar,
 }
@@ -87,11 +90,17 @@ impl Flow {
             large_image: Semaphore::new(1),
             wanted: watch::Sender::default(),
             sizes: find::Sizes::default(),
+            windows: windows::Windows::default(),
             counter: Mutex::default(),
             arrived: Condvar::new(),
             rooms,
         });
         Ok(Self { line })
+    }
+
+    /// Takes note where a window begins, so that it is not searched for from the first one on.
+    pub(crate) fn learn(&self, start: WindowStart) {
+        self.line.windows.learn(start);
     }
 
     /// Has the samples of a batch brought in.
@@ -222,15 +231,18 @@ impl Line {
 
     async fn make(self: &Arc<Self>, sequence: u64, expected: Expected) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
-        let found = self.rooms.plan.positions(name).map(|position| self.find(sequence, position));
-        let found: Vec<Found> = found.collect::<FuturesOrdered<_>>().try_collect().await?;
+        let (planned, window) = self.planned(sequence).await?;
+        let found = planned.iter().map(|sample| self.find(sequence.into(), sample.position));
+        let mut found: Vec<Found> = found.collect::<FuturesOrdered<_>>().try_collect().await?;
+        let measured: Vec<_> = found.iter().map(|one| &one.measured).collect();
+        let left_out = self.rooms.left_out(&planned, &measured);
 
-        let (mut samples, mut bad, mut permits) = (Vec::new(), Vec::new(), Vec::new());
-        for one in found {
-            samples.push(one.measured);
-            bad.extend(one.bad);
-            permits.push(one.permits);
+        let mut bad: Vec<_> = found.iter_mut().flat_map(|one| one.bad.drain(..)).collect();
+        for left_out in left_out {
+            bad.push(self.rooms.changed(&found.remove(left_out).measured)?);
         }
+        let (mut samples, permits): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|one| (one.measured, one.permits)).unzip();
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
         let is_wanted = |wanted: &BTreeSet<u64>| wanted.contains(&sequence);
@@ -240,7 +252,7 @@ impl Line {
         drop(expected);
         let draft = self.workers.run(Work::Fill, sequence, move |_| held.draft(bytes)).await??;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));
-        let mut text = slots.pop().expect("the last slot is for the text");
+        let mut rest = slots.pop().expect("the last slot is for the rest");
 
         let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
         for (sample, flaw) in samples.iter_mut().zip(flaws) {
@@ -252,11 +264,13 @@ impl Line {
         let rooms = Arc::clone(&self.rooms);
         let write = move |_: &mut _| {
             let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
-            rooms.write_text(&layout, &samples, &learned, &mut text);
+            rooms.write_rest(&layout, &samples, &learned, &mut rest);
             (layout, samples)
         };
         let (layout, samples) = self.workers.run(Work::Fill, sequence, write).await?;
-        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
+        let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
+        batch.about.windows = window.map(|window| [window.start, window.next()]);
+        Ok(batch)
     }
 
     /// Has all images filled; the first flaw of each sample.

@@ -8,10 +8,13 @@ mod budget;
 mod catalog;
 mod flow;
 mod machine;
+mod measure;
 mod peek;
 mod pool;
 pub mod reference;
 mod rooms;
+mod sizes;
+mod windows;
 mod workers;
 
 pub use batch::Batch;
@@ -21,3 +24,4 @@ pub use peek::Peek;
 pub use rooms::Rooms;
 
 pub(crate) use flow::{Findings, Flow, Told};
+pub(crate) use windows::FIRST_WINDOW;

@@ -8,12 +8,15 @@ use bytes::Bytes;
 
 use super::batch::{About, Batch};
 use super::block::{Draft, Slot};
+use super::measure::{ImageBytes, Reach};
 use super::peek::Peek;
 use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
+use super::windows::{FIRST_WINDOW, OpenWindow};
 use super::workers::Bench;
 use crate::error::{Error, Flaw, Outcome, Result, SampleError};
-use crate::pack::Layout;
+use crate::image;
+use crate::pack::{Layout, SampleSize};
 use crate::sample::{
     BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId, Standing,
 };
@@ -24,6 +27,7 @@ pub struct Reference {
     rooms: Arc<Rooms>,
     pool: Arc<Pool>,
     bench: Bench,
+    window: Option<OpenWindow>,
     taken: u64,
 }
 
@@ -31,21 +35,26 @@ impl Reference {
     /// A loop over opened rooms.
     pub fn new(rooms: Arc<Rooms>) -> Self {
         let pool = Pool::new(usize::MAX / 4, Arc::clone(&rooms.metrics));
-        Self { rooms, pool, bench: Bench::default(), taken: 0 }
+        Self { rooms, pool, bench: Bench::default(), window: None, taken: 0 }
     }
 
     /// Makes one batch of the global sequence.
     pub fn batch(&mut self, sequence: u64) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
         let (mut samples, mut bad) = (Vec::new(), Vec::new());
-        for position in self.rooms.plan.positions(name) {
-            let (sample, met) = self.find(position)?;
+        self.open_window_of(sequence)?;
+        let planned = self.rooms.planned(sequence, self.window.as_ref())?;
+        for planned in &planned {
+            let (sample, met) = self.find(planned.position, Reach::Whole)?;
             samples.push(sample);
             bad.extend(met);
         }
+        for left_out in self.rooms.left_out(&planned, &samples.iter().collect::<Vec<_>>()) {
+            bad.push(self.rooms.changed(&samples.remove(left_out))?);
+        }
         let layout = self.rooms.layout(&samples);
         let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
-        let mut text = slots.pop().expect("the last slot is for the text");
+        let mut rest = slots.pop().expect("the last slot is for the rest");
         let mut slots = slots.into_iter();
         for sample in &mut samples {
             if let Some(flaw) = self.fill(sample, &mut slots) {
@@ -54,9 +63,31 @@ impl Reference {
             }
         }
         let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
-        self.rooms.write_text(&layout, &samples, &learned, &mut text);
-        drop(text);
-        Ok(finished(name, sequence, &samples, layout, seal.lease(), bad))
+        self.rooms.write_rest(&layout, &samples, &learned, &mut rest);
+        drop(rest);
+        let windows = self.window.as_ref().map(|window| [window.start, window.next()]);
+        let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
+        batch.about.windows = windows;
+        Ok(batch)
+    }
+
+    /// Where samples are packed, opens all windows up to the one of a batch, one after the other.
+    fn open_window_of(&mut self, sequence: u64) -> Result<()> {
+        let Some(number) = self.rooms.window_of(sequence) else { return Ok(()) };
+        self.window = self.window.take().filter(|window| window.start.number <= number);
+        while self.window.as_ref().is_none_or(|window| window.start.number < number) {
+            let start = self.window.as_ref().map_or(FIRST_WINDOW, OpenWindow::next);
+            let mut window = self.rooms.empty_window()?;
+            for position in start.position.0.. {
+                if window.is_full() {
+                    break;
+                }
+                let (sample, _) = self.find(Position(position), Reach::Beginning)?;
+                window.push(SampleSize::of(&sample));
+            }
+            self.window = Some(OpenWindow::new(start, window.pack()));
+        }
+        Ok(())
     }
 
     /// One sample as the model sees it. A bad sample is an error.
@@ -69,7 +100,7 @@ impl Reference {
         };
         let sample = self.read(id)?.map_err(bad)?;
         let conversation = sample.conversation.clone();
-        let measured = self.measure(sample)?.map_err(bad)?;
+        let measured = self.measure(sample, Reach::Whole)?.map_err(bad)?;
         let mut images = Vec::new();
         for image in &measured.images {
             let resized = self.rooms.look(image, &mut self.bench).map_err(bad)?;
@@ -81,11 +112,11 @@ impl Reference {
         Ok(Peek { id, origin, conversation, tokens, images })
     }
 
-    fn find(&mut self, position: Position) -> Result<(Measured, Vec<SampleError>)> {
+    fn find(&mut self, position: Position, reach: Reach) -> Result<(Measured, Vec<SampleError>)> {
         let mut bad = Vec::new();
         for attempt in 0.. {
             let id = self.rooms.candidate(position, attempt, &bad)?;
-            match self.try_sample(id)? {
+            match self.try_sample(id, reach)? {
                 Ok(measured) => return Ok(self.rooms.standing(position, measured, bad)),
                 Err(flaw) => {
                     bad.push(self.rooms.bad(id, flaw, &self.rooms.catalog.origin(id))?);
@@ -95,9 +126,9 @@ impl Reference {
         unreachable!("candidates end with an error")
     }
 
-    fn try_sample(&self, id: SampleId) -> Result<Result<Measured, Flaw>> {
+    fn try_sample(&self, id: SampleId, reach: Reach) -> Result<Result<Measured, Flaw>> {
         match self.read(id)? {
-            Ok(sample) => self.measure(sample),
+            Ok(sample) => self.measure(sample, reach),
             Err(flaw) => Ok(Err(flaw)),
         }
     }
@@ -113,18 +144,30 @@ impl Reference {
         Ok(rooms.parse(&raw))
     }
 
-    fn measure(&self, sample: Sample) -> Result<Result<Measured, Flaw>> {
-        let mut images: Vec<Bytes> = Vec::new();
+    fn measure(&self, sample: Sample, reach: Reach) -> Result<Result<Measured, Flaw>> {
+        let mut images: Vec<ImageBytes> = Vec::new();
         for image in &sample.images {
             match image {
-                ImageRef::Inline(bytes) => images.push(bytes.clone()),
+                ImageRef::Inline(bytes) => images.push(bytes.clone().into()),
                 ImageRef::Stored(extent) => match self.read_image(extent) {
-                    Ok(bytes) => images.push(bytes),
+                    Ok(bytes) => images.push(self.seen(bytes, reach)),
                     Err(error) => return flaw_of(error).map(Err),
                 },
             }
         }
         Ok(self.rooms.measure(sample, images))
+    }
+
+    /// What is seen of an image.
+    fn seen(&self, bytes: Bytes, reach: Reach) -> ImageBytes {
+        let beginning = bytes.slice(..bytes.len().min(image::BEGINNING));
+        match reach {
+            Reach::Whole => bytes.into(),
+            Reach::Beginning => {
+                let seen = self.rooms.glance(&beginning, bytes.len() as u64);
+                seen.unwrap_or_else(|| bytes.into())
+            }
+        }
     }
 
     fn read_image(&self, extent: &Extent) -> Result<Bytes> {
@@ -154,12 +197,10 @@ impl Reference {
     }
 }
 
-/// Slots of all images in reading order, then one for all text tensors.
+/// Slots of all images in reading order, then one for all the rest.
 pub(super) fn slot_ranges(layout: &Layout) -> Vec<std::ops::Range<usize>> {
     let mut ranges: Vec<_> = layout.slots.iter().flatten().cloned().collect();
-    let pixels = layout.tensor("pixel_values").map_or(0, |tensor| tensor.range().end);
-    let text = pixels.next_multiple_of(crate::pack::ALIGNMENT);
-    ranges.push(text..layout.bytes);
+    ranges.push(layout.rest());
     ranges
 }
 
@@ -178,15 +219,18 @@ pub(super) fn finished(
         let stays = ids.contains(&error.id);
         error.into_bad(if stays { Outcome::Neutralised } else { Outcome::Replaced })
     });
+    let neutral = std::iter::repeat_n(false, layout.neutral.len());
     let about = About {
         name,
         sequence,
         bad: bad.collect(),
         samples: ids,
-        sample_mask: samples.iter().map(Measured::is_shown).collect(),
+        sample_mask: samples.iter().map(Measured::is_shown).chain(neutral).collect(),
         tensors: layout.tensors,
+        scalars: layout.scalars,
         tokens: real().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: real().map(|sample| sample.images.len() as u64).sum(),
+        windows: None,
         cursor: None,
     };
     Batch { about, lease: Arc::new(lease) }

@@ -6,23 +6,23 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
+use super::batch::Batch;
 use super::catalog::Catalog;
+use super::measure::of_image;
+use super::sizes::Sizes;
 use super::workers::Bench;
 use crate::error::{
     Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
     Outcome, Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
-use crate::image::{self, Decoder};
+use crate::image::Decoder;
 use crate::metrics::{Metrics, Room};
-use crate::pack::{self, Layout, PatchRow};
+use crate::pack::{self, Layout, NeutralImage, Packer, PatchRow};
 use crate::plan::{Identity, Plan};
-use crate::recipe::{OnBadSample, Recipe, RgbRules};
+use crate::recipe::{self, OnBadSample, Recipe, RgbRules};
 use crate::sample::{
-    EncodedImage, Extent, ImageRef, Measured, Position, RawSample, RgbImage, Sample, SampleId,
-    Standing,
+    EncodedImage, Extent, Measured, Position, RawSample, RgbImage, Sample, SampleId, Standing,
 };
 use crate::text::Encoder;
 use crate::vision::Preprocessor;
@@ -40,7 +40,9 @@ pub struct Rooms {
     pub(crate) fetcher: Fetcher,
     pub(crate) vision: Preprocessor,
     pub(crate) text: Encoder,
-    rgb: RgbRules,
+    pub(super) pack: Packer,
+    pub(super) rgb: RgbRules,
+    pub(crate) sizes: Sizes,
 }
 
 impl Rooms {
@@ -48,13 +50,15 @@ impl Rooms {
     pub fn open(recipe: Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
         let metrics = Arc::<Metrics>::default();
         let (vision, text) = of_model(&recipe)?;
+        let pack = packer(&recipe.pack, &vision, &text)?;
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
         let catalog = Catalog::open(&recipe, &fetcher, progress)?;
         let identity = identity(&recipe, &catalog, &vision, &text);
         let (batch_size, sources) = (recipe.pack.batch_size, catalog.sources(&recipe));
         let plan = Plan::new(&recipe.plan, batch_size, &sources, identity)?;
         let rgb = recipe.compat.rgb();
-        Ok(Self { recipe, metrics, plan, catalog, fetcher, vision, text, rgb })
+        let sizes = sizes(&recipe, &catalog, &vision, &text);
+        Ok(Self { recipe, metrics, plan, catalog, fetcher, vision, text, pack, rgb, sizes })
     }
 
     /// Opens the datasets alone.
@@ -64,6 +68,12 @@ impl Rooms {
     ) -> Result<Catalog> {
         let fetcher = Fetcher::new(&recipe.fetch, Arc::default())?;
         Catalog::open(recipe, &fetcher, progress)
+    }
+
+    /// The sizes that are known of the samples of opened datasets; `None` without the model's files.
+    pub(crate) fn known_sizes(recipe: &Recipe, catalog: &Catalog) -> Option<Sizes> {
+        let (vision, text) = of_model(recipe).ok()?;
+        Some(sizes(recipe, catalog, &vision, &text))
     }
 
     /// The sample to try for a position: its own, then one spare after the other. `met` are the bad
@@ -143,32 +153,9 @@ impl Rooms {
         })))
     }
 
-    /// Sizes and tokens of a sample whose images were fetched.
-    pub(super) fn measure(&self, sample: Sample, images: Vec<Bytes>) -> Result<Measured, Flaw> {
-        let names = sample.images.iter().enumerate().map(|(number, image)| name(number, image));
-        let inspected = names.zip(images).map(|(name, bytes)| self.inspect(name, bytes));
-        let mut images = inspected.collect::<Result<Vec<_>, Flaw>>()?;
-        let grids: Vec<_> = images.iter().map(|image| image.plan.grid).collect();
-        let meter = self.metrics.room(Room::Text);
-        let _busy = meter.enter();
-        let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
-        meter.bytes.add(size_of_val(text.tokens.as_slice()) as u64);
-        images.truncate(text.images);
-        let (id, origin, standing) = (sample.id, sample.origin, Standing::Sample);
-        Ok(Measured { id, text, images, origin, standing })
-    }
-
-    fn inspect(&self, name: String, bytes: Bytes) -> Result<EncodedImage, Flaw> {
-        let header = image::inspect(&bytes, &self.recipe.image, self.rgb);
-        let planned = header.and_then(|header| Ok((header, self.vision.plan(header.size())?)));
-        let (header, plan) = planned.map_err(|flaw| of_image(flaw, &name))?;
-        Ok(EncodedImage { name, bytes, header, plan })
-    }
-
     /// Places everything in a batch.
     pub(super) fn layout(&self, samples: &[Measured]) -> Layout {
-        let row = PatchRow { dtype: self.vision.dtype(), columns: self.vision.columns() };
-        pack::layout(samples, row, &self.recipe.pack)
+        self.pack.layout(samples)
     }
 
     /// Writes the mean colour in place of an image that is not shown.
@@ -223,18 +210,34 @@ impl Rooms {
         Ok(self.vision.resize(rgb, &image.plan, &mut bench.scratch).clone())
     }
 
-    /// Writes the text tensors.
-    pub(super) fn write_text(
+    /// Writes what no image of a sample fills: neutral images and the text tensors.
+    pub(super) fn write_rest(
         &self,
         layout: &Layout,
         samples: &[Measured],
         learned: &[bool],
-        text: &mut [u8],
+        rest: &mut [u8],
     ) {
         let meter = self.metrics.room(Room::Pack);
         let _busy = meter.enter();
-        meter.bytes.add(text.len() as u64);
-        pack::write_text(layout, samples, learned, self.text.pad_token(), text);
+        meter.bytes.add(rest.len() as u64);
+        let start = layout.rest().start;
+        for slot in &layout.neutral {
+            let slot = &mut rest[slot.start - start..slot.end - start];
+            self.vision.write_neutral(&self.vision.smallest(), slot);
+        }
+        self.pack.write_text(layout, samples, learned, rest);
+    }
+
+    /// Counts what a batch brings to a trainer.
+    pub(crate) fn count(&self, batch: &Batch) {
+        let metrics = &self.metrics;
+        metrics.samples.add(batch.samples().len() as u64);
+        metrics.images.add(batch.images());
+        metrics.neutral_images.add(batch.neutral_images());
+        metrics.tokens.add(batch.tokens());
+        metrics.padding.add(batch.padding());
+        metrics.room.add(self.recipe.pack.max_tokens.map_or(0, u64::from));
     }
 
     /// Turns a flaw into a bad sample to go on from, or into the error that ends the run.
@@ -258,7 +261,8 @@ fn of_model(recipe: &Recipe) -> Result<(Preprocessor, Encoder)> {
         }]));
     }
     let vision = Preprocessor::open(model, &recipe.vision, recipe.compat);
-    match (vision, Encoder::open(model, &recipe.text)) {
+    let text = Encoder::open(model, &recipe.text, pack::room_for_a_sample(&recipe.pack));
+    match (vision, text) {
         (Ok(vision), Ok(text)) => Ok((vision, text)),
         (Err(Error::Recipe(mut problems)), Err(Error::Recipe(more))) => {
             problems.extend(more);
@@ -266,6 +270,19 @@ fn of_model(recipe: &Recipe) -> Result<(Preprocessor, Encoder)> {
         }
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
+}
+
+fn packer(config: &recipe::Pack, vision: &Preprocessor, text: &Encoder) -> Result<Packer> {
+    let row = PatchRow { dtype: vision.dtype(), columns: vision.columns() };
+    let grid = vision.smallest().grid;
+    let neutral = NeutralImage { text: text.lone_image(grid, vision.merge_size()), grid };
+    Packer::open(config, row, text.pad_token(), neutral)
+}
+
+fn sizes(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encoder) -> Sizes {
+    let (image, vision, text) = (&recipe.image, vision.identity(), text.identity());
+    let measure = format!("{}\n{image:?}\n{vision:?}\n{text}", recipe.compat.as_str());
+    Sizes::new(catalog.measurable(recipe), &measure)
 }
 
 /// A missing, forbidden or oversized object is the sample's flaw; all else is the operator's.
@@ -282,19 +299,6 @@ pub(super) fn flaw_of(error: Error) -> Result<Flaw> {
     Ok(Flaw::new(Room::Fetch, code, error.to_string()))
 }
 
-/// What people know an image by: its number in the sample, from 1, and where it lies.
-fn name(number: usize, image: &ImageRef) -> String {
-    match image {
-        ImageRef::Stored(extent) => format!("image {}: {}", number + 1, extent.object),
-        ImageRef::Inline(_) => format!("image {}, inline", number + 1),
-    }
-}
-
-fn of_image(mut flaw: Flaw, name: &str) -> Flaw {
-    flaw.reason = format!("{} ({name})", flaw.reason);
-    flaw
-}
-
 /// Everything that decides what batches hold, by name. What only decides how fast they come is not
 /// in it.
 fn identity(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encoder) -> Identity {
@@ -304,7 +308,16 @@ fn identity(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &En
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));
     identity.add("text", hash(text.identity()));
-    identity.add("pack.pad-to-multiple", recipe.pack.pad_to_multiple);
+    let recipe::Pack { layout, min_images_per_batch, pad_to_multiple, .. } = recipe.pack;
+    let recipe::Pack { max_tokens, max_images, max_patches, .. } = recipe.pack;
+    if let Some(max_tokens) = max_tokens {
+        identity.add("pack.max-tokens", max_tokens);
+        identity.add("pack.max-images", format!("{max_images:?}"));
+        identity.add("pack.max-patches", format!("{max_patches:?}"));
+    }
+    identity.add("pack.pad-to-multiple", pad_to_multiple);
+    identity.add("pack.layout", format!("{layout:?}"));
+    identity.add("pack.min-images-per-batch", min_images_per_batch);
     identity.add("engine.on-bad-sample", format!("{:?}", recipe.engine.on_bad_sample));
     identity
 }

@@ -36,6 +36,8 @@ pub(super) struct Ask {
     pub(super) object: Arc<Location>,
     /// `None` is all of it.
     pub(super) range: Option<Range<u64>>,
+    /// Whether the object may end before the range does.
+    pub(super) may_end: bool,
     /// The version that it must be.
     pub(super) version: Option<String>,
     /// Only size and version.
@@ -71,6 +73,8 @@ pub(super) struct Opened {
     pub(super) version: Option<String>,
     /// Bytes of the body; `None` where the server does not tell.
     pub(super) length: Option<u64>,
+    /// Bytes of the whole object, where a part of it came and the server tells.
+    pub(super) whole: Option<u64>,
     body: Body,
     in_flight: InFlight,
 }
@@ -118,12 +122,15 @@ async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
     if ask.version.is_some() && ask.version != info.version {
         return Err(changed("the file was written to while it was read"));
     }
-    let range = ask.range.unwrap_or(0..info.size);
+    let mut range = ask.range.unwrap_or(0..info.size);
+    if ask.may_end {
+        range.end = range.end.min(info.size);
+    }
     if range.end > info.size {
         return Err(changed(format!("the file has {} bytes", info.size)));
     }
-    let length = Some(range.end - range.start);
-    Ok(Opened { version: info.version, length, body: Body::File(file, range), in_flight })
+    let (length, whole) = (Some(range.end - range.start), Some(info.size));
+    Ok(Opened { version: info.version, length, whole, body: Body::File(file, range), in_flight })
 }
 
 fn request(remote: &Remote, ask: &Ask) -> Result<HttpRequest, Failure> {
@@ -152,28 +159,37 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
         return Err(changed("the object was replaced while it was read"));
     }
     if ask.head {
-        return Ok(Opened { version, length, body: Body::Empty, in_flight });
+        return Ok(Opened { version, length, whole: length, body: Body::Empty, in_flight });
     }
-    let length = match &ask.range {
-        None => length,
+    let (length, whole) = match &ask.range {
+        None => (length, length),
+        // A server that gives all of it instead gives the beginning too.
+        Some(_) if ask.may_end && head.status == StatusCode::OK => (length, length),
         Some(range) => {
-            check_range(head.status, &head.headers, range)?;
-            Some(range.end - range.start)
+            let (range, whole) = check_range(head.status, &head.headers, range, ask.may_end)?;
+            (Some(range.end - range.start), whole)
         }
     };
-    Ok(Opened { version, length, body: Body::Stream(body.bytes_stream()), in_flight })
+    Ok(Opened { version, length, whole, body: Body::Stream(body.bytes_stream()), in_flight })
 }
 
-/// A ranged answer must say that it is one, and the right one.
-fn check_range(status: StatusCode, headers: &HeaderMap, range: &Range<u64>) -> Result<(), Failure> {
+/// A ranged answer must say that it is one, and the right one; which it is, and the size of the whole
+/// object where that is told.
+fn check_range(
+    status: StatusCode,
+    headers: &HeaderMap,
+    range: &Range<u64>,
+    may_end: bool,
+) -> Result<(Range<u64>, Option<u64>), Failure> {
     if status != StatusCode::PARTIAL_CONTENT {
         return Err(Failure::transient("the store ignored the range"));
     }
     let told = text(headers, &CONTENT_RANGE).unwrap_or_default();
-    let (first, last) = content_range(told)
+    let (first, last, whole) = content_range(told)
         .ok_or_else(|| Failure::transient(format!("the store answered the range {told:?}")))?;
-    if first == range.start && last + 1 == range.end {
-        Ok(())
+    let ends = may_end && whole == Some(last + 1) && last + 1 < range.end;
+    if first == range.start && (last + 1 == range.end || ends) {
+        Ok((first..last + 1, whole))
     } else if first == range.start && last + 1 < range.end {
         Err(changed(format!("the object ends at byte {}", last + 1)))
     } else {
@@ -181,11 +197,12 @@ fn check_range(status: StatusCode, headers: &HeaderMap, range: &Range<u64>) -> R
     }
 }
 
-/// First and last byte.
-fn content_range(told: &str) -> Option<(u64, u64)> {
-    let (range, _size) = told.strip_prefix("bytes ")?.split_once('/')?;
+/// First and last byte, and the size of the whole where it is told.
+fn content_range(told: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (range, whole) = told.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
-    Some((first.parse().ok()?, last.parse().ok().filter(|last| *last < u64::MAX)?))
+    let last = last.parse().ok().filter(|last| *last < u64::MAX)?;
+    Some((first.parse().ok()?, last, whole.parse().ok()))
 }
 
 /// The ETag, if a condition may name it.

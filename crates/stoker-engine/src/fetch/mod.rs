@@ -102,6 +102,18 @@ impl Fetcher {
         read::read(&self.room, extent, None, admit).await
     }
 
+    /// Reads the first bytes of an extent, `most` of them at most, and tells the size of all of it
+    /// ([`UNTOLD`](Self::UNTOLD) where the server does not), with one request. Nothing comes from a
+    /// server that does not know ranges and whose object is larger (plain HTTP only).
+    pub async fn beginning(&self, extent: &Extent, most: u64) -> Result<(Bytes, u64)> {
+        let Extent { object, range } = extent;
+        let Some(range) = range else { return read::beginning(&self.room, object, most).await };
+        let size = range.end.saturating_sub(range.start);
+        let range = Some(range.start..range.start + size.min(most));
+        let part = Extent { object: Arc::clone(object), range };
+        Ok((self.read(&part, |_| ready(Ok(()))).await?, size))
+    }
+
     /// Bytes that an object of untold size is taken to have.
     pub const UNTOLD: u64 = 16 << 20;
 

@@ -21,12 +21,50 @@ use super::{Fetcher, ObjectInfo, Room};
 pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
     let object = Arc::new(object.clone());
     let mut tries = Tries::new(&object, None, room.config.attempts);
-    let ask = Ask { object: Arc::clone(&object), range: None, version: None, head: true };
+    let asked = Arc::clone(&object);
+    let ask = Ask { object: asked, range: None, may_end: false, version: None, head: true };
     loop {
         match request(room, &ask, &tries).await?.and_then(Opened::info) {
             Ok(info) => {
                 room.metrics.room(Name::Fetch).items.add(1);
                 return Ok(info);
+            }
+            Err(failure) => pause(room, &mut tries, failure).await?,
+        }
+    }
+}
+
+/// Reads the first bytes of an object, `most` of them at most, and tells the size of all of it.
+pub(super) async fn beginning(
+    room: &Room,
+    object: &Arc<Location>,
+    most: u64,
+) -> Result<(Bytes, u64)> {
+    let (object, range) = (Arc::clone(object), Some(0..most));
+    let mut tries = Tries::new(&object, range.clone(), room.config.attempts);
+    let ask = Ask { object: Arc::clone(&object), range, may_end: true, version: None, head: false };
+    loop {
+        let opened = match request(room, &ask, &tries).await? {
+            Ok(opened) => opened,
+            // An empty object has no first byte.
+            Err(failure) if failure.status == Some(416) => return Ok((Bytes::new(), 0)),
+            Err(failure) => {
+                pause(room, &mut tries, failure).await?;
+                continue;
+            }
+        };
+        let whole = opened.whole.unwrap_or(Fetcher::UNTOLD);
+        if opened.length.is_none_or(|length| length > most) {
+            // The server does not know ranges. All of it is not asked for here.
+            return Ok((Bytes::new(), whole));
+        }
+        let (bytes, done) = room.there(opened.collect(BytesMut::new())).await?;
+        match done {
+            Ok(()) => {
+                let meter = room.metrics.room(Name::Fetch);
+                meter.items.add(1);
+                meter.bytes.add(bytes.len() as u64);
+                return Ok((bytes.freeze(), whole));
             }
             Err(failure) => pause(room, &mut tries, failure).await?,
         }
@@ -100,7 +138,7 @@ impl Reading<'_> {
             None => None,
         };
         let object = Arc::clone(&self.extent.object);
-        Ask { object, range, version: self.version.clone(), head: false }
+        Ask { object, range, may_end: false, version: self.version.clone(), head: false }
     }
 
     /// Asks for memory, once; `None` if that took so long that the answer had to go.

@@ -39,6 +39,11 @@ pub(super) fn head(bytes: &[u8]) -> Result<Head<'_>, Flaw> {
     Ok(Head { size: frame.size, exif: frame.exif, scans })
 }
 
+/// The size alone, of a file that may go on.
+pub(super) fn size(bytes: &[u8]) -> Result<Size, Flaw> {
+    frame(bytes).map(|frame| frame.size)
+}
+
 pub(super) fn decode(
     bytes: &[u8],
     size: Size,

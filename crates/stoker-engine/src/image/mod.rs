@@ -70,6 +70,27 @@ pub fn inspect(bytes: &[u8], limits: &recipe::Image, rules: RgbRules) -> Result<
     Ok(ImageHeader { format, stored: head.size, orientation: exif.map_or(1, exif::orientation) })
 }
 
+/// Bytes from the start of a file that nearly always hold its header: metadata with a preview of a
+/// camera's photo come first and have 10 to 20 KiB.
+pub const BEGINNING: usize = 32 << 10;
+
+/// The same of the first bytes of a file that goes on, as far as they tell: `None` if they don't, or
+/// if what they tell is to be refused. What stands further back is not known then: whether the file
+/// is whole, how many scans it has, and the orientation, so that the sides may be swapped.
+pub fn inspect_beginning(bytes: &[u8], limits: &recipe::Image) -> Option<ImageHeader> {
+    let format = sniff::format(bytes).ok()?;
+    let size = match format {
+        ImageFormat::Jpeg => jpeg::size(bytes),
+        ImageFormat::Png => png::size(bytes),
+        ImageFormat::WebP => webp::size(bytes),
+        ImageFormat::Gif => gif::head(bytes).map(|head| head.size),
+        ImageFormat::Bmp => bmp::head(bytes).map(|head| head.size),
+    }
+    .ok()?;
+    check(&Head { size, exif: None, scans: 1 }, limits).ok()?;
+    Some(ImageHeader { format, stored: size, orientation: 1 })
+}
+
 fn check(head: &Head, limits: &recipe::Image) -> Result<(), Flaw> {
     let Size { width, height } = head.size;
     if width == 0 || height == 0 {

@@ -25,6 +25,11 @@ const SIGNATURE: usize = 8;
 const CHUNK: usize = 12;
 
 pub(super) fn head(bytes: &[u8]) -> Result<Head<'_>, Flaw> {
+    Ok(Head { size: size(bytes)?, exif: walk(bytes)?, scans: 1 })
+}
+
+/// The size alone, of a file that may go on.
+pub(super) fn size(bytes: &[u8]) -> Result<Size, Flaw> {
     let [_, _, _, 13, b'I', b'H', b'D', b'R'] = take(bytes, SIGNATURE).ok_or_else(truncated)?
     else {
         return Err(bad_header("it does not begin with IHDR"));
@@ -38,8 +43,7 @@ pub(super) fn head(bytes: &[u8]) -> Result<Head<'_>, Flaw> {
     }
     let (width, height) = (be32(bytes, SIGNATURE + 8), be32(bytes, SIGNATURE + 12));
     let size = width.zip(height).map(|(width, height)| Size { width, height });
-    let exif = walk(bytes)?;
-    Ok(Head { size: size.ok_or_else(truncated)?, exif, scans: 1 })
+    size.ok_or_else(truncated)
 }
 
 /// Finds the EXIF chunk, and makes sure that the pixel data are there.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use super::{Decoder, inspect};
+use super::{Decoder, inspect, inspect_beginning};
 use crate::error::Flaw;
 use crate::recipe::{self, Compat, RgbRules};
 use crate::sample::RgbImage;

@@ -20,8 +20,13 @@ const CHUNK: usize = 8;
 /// Place, size, duration and flags of a frame, before its data.
 const FRAME: usize = 16;
 
+/// The size alone, of a file that may go on.
+pub(super) fn size(bytes: &[u8]) -> Result<Size, Flaw> {
+    webp_ffi::features(bytes).map(|features| features.size).map_err(refuse)
+}
+
 pub(super) fn head(bytes: &[u8]) -> Result<Head<'_>, Flaw> {
-    let size = webp_ffi::features(bytes).map_err(refuse)?.size;
+    let size = size(bytes)?;
     let promised = le32(bytes, 4).ok_or_else(truncated)? as usize + CHUNK;
     if promised > bytes.len() {
         return Err(truncated());

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
 use super::tally::Tally;
-use crate::engine::{Batch, Rooms};
+use crate::engine::{Batch, FIRST_WINDOW, Rooms};
 use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
-use crate::sample::Rank;
+use crate::sample::{Rank, WindowStart};
 use crate::vision::Finish;
 
 /// For how many batches back the state is known: more than any trainer looks ahead, in 24 KiB.
@@ -32,7 +32,7 @@ pub struct Front {
 }
 
 /// What the consumer has had.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seat {
     /// Where in the global sequence this iteration began.
     start: u64,
@@ -40,6 +40,8 @@ struct Seat {
     steps: u64,
     /// The end of the run was seen.
     ended: bool,
+    /// Where the window of the batch after the last step begins, where samples are packed.
+    window: WindowStart,
     tally: Tally,
     /// Where the consumer was before each of the last batches that it took, the latest one last.
     before: VecDeque<Mark>,
@@ -49,12 +51,35 @@ struct Seat {
     failed: Option<Error>,
 }
 
+impl Seat {
+    /// At the beginning of an iteration.
+    fn new(start: u64, window: WindowStart, tally: Tally) -> Self {
+        Self {
+            start,
+            steps: 0,
+            window,
+            ended: false,
+            tally,
+            before: VecDeque::new(),
+            ledger: None,
+            last_hand_over: None,
+            failed: None,
+        }
+    }
+
+    /// At the beginning of all.
+    fn first() -> Self {
+        Self::new(0, FIRST_WINDOW, Tally::default())
+    }
+}
+
 /// Where a consumer was: what a cursor says beside the plan.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     batches: u64,
     samples: u64,
     bad_samples: u64,
+    window: WindowStart,
 }
 
 impl Front {
@@ -71,7 +96,7 @@ impl Front {
     ) -> Result<Self> {
         let rooms = Arc::new(Rooms::open(recipe, progress)?);
         rooms.plan.check_rank(rank)?;
-        Ok(Self { rooms, rank, seat: Mutex::default() })
+        Ok(Self { rooms, rank, seat: Mutex::new(Seat::first()) })
     }
 
     /// The place in the global sequence of the batch that comes `steps` after the next one; `None`
@@ -105,6 +130,10 @@ impl Front {
             seat.before.pop_front();
         }
         seat.before.push_back(before);
+        if let Some([own, next]) = batch.about.windows {
+            let number = self.rooms.window_of(self.delivered(&seat));
+            seat.window = if number == Some(own.number) { own } else { next };
+        }
         self.count(&batch);
         batch.about.cursor = Some(self.cursor(self.mark(&seat)));
         let now = Instant::now();
@@ -130,9 +159,7 @@ impl Front {
 
     fn count(&self, batch: &Batch) {
         let metrics = &self.rooms.metrics;
-        metrics.samples.add(batch.samples().len() as u64);
-        metrics.images.add(batch.images());
-        metrics.tokens.add(batch.tokens());
+        self.rooms.count(batch);
         batch.bad_samples().iter().for_each(|bad| metrics.bad_sample(bad));
     }
 
@@ -179,23 +206,42 @@ impl Front {
         Some(self.cursor(mark))
     }
 
+    /// Where the window of the next step begins, where samples are packed: whoever makes its
+    /// batches can do without it, but then measures all windows from the first one on.
+    pub fn window(&self) -> Option<WindowStart> {
+        let window = self.seat().window;
+        self.rooms.window_of(0).map(|_| window)
+    }
+
+    /// Batches that all ranks together have had after as many steps as this one.
+    fn delivered(&self, seat: &Seat) -> u64 {
+        seat.start + seat.steps * u64::from(self.rank.of)
+    }
+
     fn mark(&self, seat: &Seat) -> Mark {
         let Tally { samples, bad_samples, .. } = seat.tally;
-        let batches = seat.start + seat.steps * u64::from(self.rank.of);
-        Mark { batches, samples, bad_samples }
+        Mark { batches: self.delivered(seat), samples, bad_samples, window: seat.window }
     }
 
     fn cursor(&self, mark: Mark) -> Cursor {
-        self.rooms.plan.cursor(mark.batches, mark.samples, mark.bad_samples)
+        let Mark { batches, samples, bad_samples, window } = mark;
+        let cursor = self.rooms.plan.cursor(batches, samples, bad_samples);
+        match self.rooms.window_of(batches) {
+            Some(_) => cursor.in_window(window.position),
+            None => cursor,
+        }
     }
 
     /// Goes on where a cursor says; it may come from any number of ranks.
     pub fn load_state(&self, cursor: &Cursor) -> Result<()> {
         self.rooms.plan.check_cursor(cursor)?;
         let start = cursor.batches();
+        let number = self.rooms.window_of(start).unwrap_or_default();
+        let position = cursor.window_start().unwrap_or(FIRST_WINDOW.position);
+        let window = WindowStart { number, position };
         // A run that was made longer meanwhile goes on.
         let ended = cursor.ended() && self.rooms.plan.batches_per_rank(start, self.rank) == Some(0);
-        *self.seat() = Seat { start, ended, tally: Tally::resumed(cursor), ..Seat::default() };
+        *self.seat() = Seat { ended, ..Seat::new(start, window, Tally::resumed(cursor)) };
         Ok(())
     }
 
@@ -203,7 +249,7 @@ impl Front {
     pub fn rewind(&self) {
         let mut seat = self.seat();
         let before = std::mem::take(&mut seat.before);
-        *seat = Seat { before, ..Seat::default() };
+        *seat = Seat { before, ..Seat::first() };
     }
 
     /// Batches of this rank in the whole run; `None` if it is endless.

@@ -2,15 +2,19 @@
 //! a run will see.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::engine::Rooms;
 use crate::engine::reference::Reference;
+use crate::engine::{Flow, Rooms};
 use crate::error::Result;
 use crate::plan::{Identity, Plan};
-use crate::recipe::{self, Recipe, Remainder, Share};
+use crate::recipe::{self, Component, Recipe, Remainder, Share};
 use crate::sample::{Position, Rank};
 
 pub use crate::engine::Peek;
+
+/// From which share of measured rows on their mean speaks for all.
+const NEARLY_ALL: f64 = 0.95;
 
 /// What the index of a dataset holds.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub struct Outlook {
     pub rows: u64,
     /// Its samples in the run.
     pub samples: u64,
+    /// Their tokens, by the mean of its rows, where nearly all of these were measured.
+    pub tokens: Option<u64>,
 }
 
 /// Builds the indexes that are missing, and says what they hold. `progress` is told bytes read and
@@ -65,13 +71,42 @@ pub fn index(recipe: &Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<
         .collect())
 }
 
+/// What is known of the sizes of a dataset's samples.
+#[derive(Debug)]
+pub struct SizesSummary {
+    /// The dataset.
+    pub name: String,
+    /// Samples that are measured.
+    pub measured: u64,
+    /// Their tokens, image tokens included.
+    pub tokens: u64,
+    /// Samples that can't be used.
+    pub bad: u64,
+    /// The file that the sizes are in.
+    pub path: PathBuf,
+}
+
+/// Measures all samples that were not measured before, with the recipe's model and limits, so that
+/// packing has nothing to fetch. `progress` is told samples done and samples in all.
+pub fn measure(recipe: Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<SizesSummary>> {
+    let rooms = Arc::new(Rooms::open(recipe, &mut |_, _| {})?);
+    let flow = Flow::start(Arc::clone(&rooms))?;
+    let bad = flow.measure(progress)?;
+    let summary = |(dataset, (bad, component)): (usize, (u64, &Component))| {
+        let (measured, tokens) = rooms.sizes.tokens(dataset);
+        let path = rooms.sizes.path(dataset).to_owned();
+        SizesSummary { name: component.name.clone(), measured, tokens, bad, path }
+    };
+    Ok(bad.into_iter().zip(&rooms.recipe.datasets).enumerate().map(summary).collect())
+}
+
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
     /// Its samples, on all ranks together.
     pub samples: u64,
-    /// Batches of each rank.
-    pub batches: u64,
+    /// Batches of each rank; not known before their samples are measured where they go by tokens.
+    pub batches: Option<u64>,
     /// Samples of the last epoch that make no whole round of batches and are left out, or places of
     /// the last round that are filled up or padded: by `plan.remainder`.
     pub remainder: u64,
@@ -92,38 +127,42 @@ pub fn outlook(
     let plan = Plan::new(&config, recipe.pack.batch_size, &sources, Identity::default())?;
     let length = length(&plan, ranks, recipe, batches);
     let counts = plan.counts(Position(length.samples));
-    let both = sources.iter().zip(&recipe.datasets).zip(counts);
-    let outlooks = both.map(|((source, component), samples)| Outlook {
+    let sizes = Rooms::known_sizes(recipe, &catalog);
+    let tokens = |dataset: usize, rows: u64, samples: u64| {
+        let (measured, tokens) = sizes.as_ref()?.tokens(dataset);
+        // Some are bad, and never measured.
+        let known = measured as f64 >= NEARLY_ALL * rows as f64;
+        known.then(|| (tokens as f64 / measured as f64 * samples as f64).round() as u64)
+    };
+    let both = sources.iter().zip(&recipe.datasets).zip(counts).enumerate();
+    let outlooks = both.map(|(dataset, ((source, component), samples))| Outlook {
         name: component.name.clone(),
         asked: component.share,
         rows: source.rows,
         samples,
+        tokens: tokens(dataset, source.rows, samples),
     });
     Ok((outlooks.collect(), length))
 }
 
 fn length(plan: &Plan, ranks: u32, recipe: &Recipe, batches: Option<u64>) -> Length {
-    let step = u64::from(recipe.pack.batch_size).saturating_mul(u64::from(ranks));
-    let places = |batches: u64| batches.saturating_mul(step);
     let asked = plan.samples().unwrap_or_default();
+    let Some(size) = recipe.pack.batch_size else {
+        return Length { samples: asked, batches: None, remainder: 0 };
+    };
+    let step = u64::from(size).saturating_mul(u64::from(ranks));
+    let places = |batches: u64| batches.saturating_mul(step);
     let whole = plan.batches_per_rank(0, Rank { index: 0, of: ranks }).unwrap_or_default();
-    match (batches, recipe.plan.remainder) {
-        (None, Remainder::Fill) => Length {
-            samples: asked,
-            batches: whole,
-            remainder: places(whole).saturating_sub(asked),
-        },
+    let (samples, batches, remainder) = match (batches, recipe.plan.remainder) {
+        (None, Remainder::Fill) => (asked, whole, places(whole).saturating_sub(asked)),
         // A pass may be cut short, and does not go on behind its end.
         (batches, Remainder::Pad) => {
             let batches = batches.map_or(whole, |batches| batches.min(whole));
             let places = places(batches);
-            Length { samples: places.min(asked), batches, remainder: places.saturating_sub(asked) }
+            (places.min(asked), batches, places.saturating_sub(asked))
         }
-        (None, Remainder::Drop) => {
-            Length { samples: places(whole), batches: whole, remainder: asked - places(whole) }
-        }
-        (Some(batches), Remainder::Fill | Remainder::Drop) => {
-            Length { samples: places(batches), batches, remainder: 0 }
-        }
-    }
+        (None, Remainder::Drop) => (places(whole), whole, asked - places(whole)),
+        (Some(batches), Remainder::Fill | Remainder::Drop) => (places(batches), batches, 0),
+    };
+    Length { samples, batches: Some(batches), remainder }
 }

@@ -10,6 +10,7 @@ use crate::engine::{Batch, Flow, Rooms};
 use crate::error::Result;
 use crate::metrics::Report;
 use crate::recipe::Recipe;
+use crate::sample::WindowStart;
 use crate::vision::Finish;
 
 /// Makes batches by their place in the global sequence.
@@ -31,11 +32,15 @@ impl Maker {
     pub fn make(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let batch = self.flow.take(sequence, patience)?;
         if let Some(batch) = &batch {
-            self.rooms.metrics.samples.add(batch.samples().len() as u64);
-            self.rooms.metrics.images.add(batch.images());
-            self.rooms.metrics.tokens.add(batch.tokens());
+            self.rooms.count(batch);
         }
         Ok(batch)
+    }
+
+    /// Takes note where a window of packed samples begins, as [`super::Front::window`] tells it: those
+    /// before it need not be measured then.
+    pub fn learn(&self, window: WindowStart) {
+        self.flow.learn(window);
     }
 
     /// Brings in the samples of the batches that will be asked for, and gives up all others that

@@ -28,6 +28,12 @@ pub struct Report {
     pub images: u64,
     /// Tokens delivered, padding not counted.
     pub tokens: u64,
+    /// Tokens of padding and of neutral images in delivered batches.
+    pub padding: u64,
+    /// Share of `pack.max-tokens` that tokens fill; nothing where batches go by `pack.batch-size`.
+    pub packing: Option<f64>,
+    /// Neutral images delivered.
+    pub neutral_images: u64,
     /// Bad samples that were replaced by another row.
     pub replaced: u64,
     /// Bad samples that were neutralised.
@@ -154,6 +160,9 @@ impl Report {
             samples: metrics.samples.get(),
             images: metrics.images.get(),
             tokens: metrics.tokens.get(),
+            padding: metrics.padding.get(),
+            packing: share(metrics.tokens.get(), metrics.room.get()),
+            neutral_images: metrics.neutral_images.get(),
             replaced: metrics.replaced.get(),
             neutralised: metrics.neutralised.get(),
             bad_samples: bad.latest.iter().cloned().collect(),
@@ -183,6 +192,11 @@ impl WaitReport {
             window_seconds: window,
         }
     }
+}
+
+/// A part of a whole; nothing of nothing.
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// Nearest-rank percentile of a sorted list.
@@ -228,6 +242,16 @@ impl fmt::Display for Report {
         }
         for bad in self.bad_samples.iter().rev().take(SHOWN) {
             writeln!(f, "  {bad}")?;
+        }
+        if let Some(padding) = share(self.padding, self.tokens + self.padding) {
+            write!(f, "batches: {:.1} % of their tokens are padding", padding * 100.0)?;
+            if let Some(packing) = self.packing {
+                write!(f, ", {:.1} % of pack.max-tokens is used", packing * 100.0)?;
+            }
+            match self.neutral_images {
+                0 => writeln!(f)?,
+                images => writeln!(f, ", {images} neutral images")?,
+            }
         }
         writeln!(
             f,

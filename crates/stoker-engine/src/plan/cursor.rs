@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::error::{CursorError, Error, Result};
+use crate::sample::Position;
 
 /// The format of cursors; raised when their meaning changes.
 const VERSION: u32 = 2;
@@ -50,13 +51,23 @@ pub struct Cursor {
     /// Whether the consumer saw the end of the run. Gone through again it then begins anew, while
     /// one whose last batch was just handed over has its end yet to come.
     ended: bool,
+    /// First sample of the window that the next batch belongs to, where samples are packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window_start: Option<u64>,
     /// The plan that it belongs to.
     plan: Identity,
 }
 
 impl Cursor {
     pub(super) fn new(plan: Identity, batches: u64, samples: u64, bad_samples: u64) -> Self {
-        Self { version: VERSION, batches, samples, bad_samples, ended: false, plan }
+        let (window_start, ended) = (None, false);
+        Self { version: VERSION, batches, samples, bad_samples, window_start, ended, plan }
+    }
+
+    /// The same, for a plan whose samples are packed.
+    #[must_use]
+    pub fn in_window(self, start: Position) -> Self {
+        Self { window_start: Some(start.0), ..self }
     }
 
     /// The same, after the end of the run was seen.
@@ -77,6 +88,11 @@ impl Cursor {
             batches: take(&mut fields, "batches", number)?,
             samples: take(&mut fields, "samples", number)?,
             bad_samples: take(&mut fields, "bad_samples", number)?,
+            window_start: if fields.contains_key("window_start") {
+                Some(take(&mut fields, "window_start", number)?)
+            } else {
+                None
+            },
             ended: take(&mut fields, "ended", "true or false")?,
             plan: take(&mut fields, "plan", "a table of texts")?,
         };
@@ -106,17 +122,23 @@ impl Cursor {
         self.bad_samples
     }
 
+    /// First sample of the window that the next batch belongs to, where samples are packed.
+    pub fn window_start(&self) -> Option<Position> {
+        self.window_start.map(Position)
+    }
+
     /// Whether the end of the run was seen.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    pub(super) fn check(&self, plan: &Identity) -> Result<()> {
+    pub(super) fn check(&self, plan: &Identity, packed: bool) -> Result<()> {
         checked(self.version)?;
         let numbers = [
             ("batches", self.batches),
             ("samples", self.samples),
             ("bad_samples", self.bad_samples),
+            ("window_start", self.window_start.unwrap_or(0)),
         ];
         for (name, number) in numbers {
             if number > MOST {
@@ -134,6 +156,11 @@ impl Cursor {
                             anew without a cursor";
                 return Err(refuse(name, &here, &there, hint));
             }
+        }
+        if packed != self.window_start.is_some() {
+            let is = |there| if there { "present" } else { ABSENT };
+            let (here, there) = (is(packed), is(self.window_start.is_some()));
+            return Err(refuse("window_start", here, there, DAMAGED));
         }
         Ok(())
     }

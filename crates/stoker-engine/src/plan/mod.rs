@@ -39,7 +39,8 @@ pub struct Plan {
     mixture: Mixture,
     orders: Vec<RowOrder>,
     lanes: u32,
-    batch_size: u32,
+    /// Nothing where as many samples share a batch as go into it.
+    batch_size: Option<u32>,
     /// Samples of all epochs together.
     samples: Option<u64>,
     remainder: Remainder,
@@ -47,11 +48,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan over datasets, in the order of the recipe. `identity` names everything else that
-    /// decides what batches hold.
+    /// The plan over datasets, in the order of the recipe. Without a batch size, which samples share
+    /// a batch is not for the plan to say. `identity` names everything else that decides what
+    /// batches hold.
     pub fn new(
         config: &recipe::Plan,
-        batch_size: u32,
+        batch_size: impl Into<Option<u32>>,
         sources: &[Source],
         mut identity: Identity,
     ) -> Result<Self> {
@@ -67,7 +69,10 @@ impl Plan {
         identity.add("plan.seed", config.seed);
         identity.add("plan.shuffle", config.shuffle.as_str());
         identity.add("plan.lanes", config.lanes);
-        identity.add("pack.batch-size", batch_size);
+        let batch_size = batch_size.into();
+        if let Some(batch_size) = batch_size {
+            identity.add("pack.batch-size", batch_size);
+        }
         if config.shuffle == Shuffle::Block {
             identity.add("plan.window", config.window.unwrap_or(rows::WINDOW));
             identity.add("plan.blocks", borders(&orders));
@@ -120,11 +125,11 @@ impl Plan {
         BatchName { lane: (sequence % lanes) as u32, number: sequence / lanes }
     }
 
-    /// The positions of a batch's samples, in order.
-    pub fn positions(&self, batch: BatchName) -> impl Iterator<Item = Position> + use<> {
+    /// The positions of a batch's samples, in order; `None` where batches have no size.
+    pub fn positions(&self, batch: BatchName) -> Option<impl Iterator<Item = Position> + use<>> {
         let sequence = batch.number * u64::from(self.lanes) + u64::from(batch.lane);
-        let size = u64::from(self.batch_size);
-        (sequence * size..(sequence + 1) * size).map(Position)
+        let size = u64::from(self.batch_size?);
+        Some((sequence * size..(sequence + 1) * size).map(Position))
     }
 
     /// Whether each row keeps its place in the order: no other stands in for a bad one.
@@ -138,9 +143,9 @@ impl Plan {
     }
 
     /// Length of the global sequence of batches: all epochs, and a last batch that is filled up, or
-    /// padded, or left out. `None` if it is endless.
+    /// padded, or left out. `None` if it is endless, or batches have no size.
     pub fn batches(&self) -> Option<u64> {
-        Some(self.rounded(self.samples?, u64::from(self.batch_size)))
+        Some(self.rounded(self.samples?, u64::from(self.batch_size?)))
     }
 
     /// How many batches each rank gets from a place in the global sequence to its end. The same for
@@ -187,7 +192,7 @@ impl Plan {
 
     /// Refuses a cursor of another plan, by the name of what differs.
     pub fn check_cursor(&self, cursor: &Cursor) -> Result<()> {
-        cursor.check(&self.identity)
+        cursor.check(&self.identity, self.batch_size.is_none())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The names that recipes use for closed choices (those of `compat` stand with its table).
 
-use super::{Format, OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn};
+use super::{BatchLayout, Format, OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn};
 
 /// The choices of one key, by name.
 pub(super) type Choices<T> = [(&'static str, T)];
@@ -31,6 +31,12 @@ pub(super) const ON_TOO_LONG: &Choices<OnTooLong> = &[
     ("refuse", OnTooLong::Refuse),
     ("drop-turns", OnTooLong::DropTurns),
     ("drop-images", OnTooLong::DropImages),
+];
+
+pub(super) const LAYOUT: &Choices<BatchLayout> = &[
+    ("padded", BatchLayout::Padded),
+    ("packed", BatchLayout::Packed),
+    ("official-finetune", BatchLayout::OfficialFinetune),
 ];
 
 pub(super) const ON_BAD_SAMPLE: &Choices<OnBadSample> =

@@ -14,6 +14,7 @@
 
 mod choices;
 mod compat;
+mod dataset;
 mod decimal;
 mod document;
 mod json;
@@ -31,12 +32,13 @@ use std::path::Path;
 use serde_json::Value;
 
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
+pub use dataset::{Dataset, Fields, Format};
 pub use decimal::Decimal;
 pub use document::Document;
 pub use mixture::{Component, Share, Stage};
 pub use sections::{
-    Dataset, Engine, Fetch, Fields, Format, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
-    Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
+    BatchLayout, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe,
+    Remainder, Shuffle, Text, TrainOn, Vision,
 };
 
 use crate::error::Result;

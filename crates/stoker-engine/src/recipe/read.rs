@@ -1,6 +1,6 @@
 //! From what was written to what was meant: each section, key by key, with its range.
 //!
-//! The defaults and their reasons stand in `sections.rs`. Whole numbers end at 2^63 - 1, so that
+//! The defaults and their reasons stand with the sections. Whole numbers end at 2^63 - 1, so that
 //! TOML, JSON and Python all hold them; the other upper ends are far beyond any use we know, and
 //! catch a wrong unit or a slipped digit.
 
@@ -9,11 +9,13 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::choices::{FORMAT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON};
+use super::choices::{
+    FORMAT, LAYOUT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON,
+};
 use super::reader::Reader;
 use super::{
-    Compat, Component, Dataset, Engine, Fetch, Fields, Image, Pack, Plan, Recipe, Remainder, Share,
-    Shuffle, Text, Vision, mixture, patterns, suggest,
+    BatchLayout, Compat, Component, Dataset, Engine, Fetch, Fields, Image, Pack, Plan, Recipe,
+    Remainder, Share, Shuffle, Text, Vision, mixture, patterns, suggest,
 };
 use crate::error::{Error, Problem, Result};
 use crate::sample::Scheme;
@@ -44,6 +46,12 @@ pub(super) fn recipe(root: Map<String, Value>, mut problems: Vec<Problem>) -> Re
         pack: top.section("pack", pack),
         engine: top.section("engine", engine),
     };
+    if recipe.pack.max_tokens.is_some() && recipe.plan.epochs.is_some() {
+        let reason = "how many batches of pack.max-tokens the epochs have is not known before all \
+                      samples are measured";
+        let hint = "leave it out and count steps, or set pack.batch-size";
+        top.problem("plan.epochs", reason, Some(hint));
+    }
     top.finish();
     if problems.is_empty() { Ok(recipe) } else { Err(Error::Recipe(problems)) }
 }
@@ -199,11 +207,58 @@ fn text(section: &mut Reader<'_>) -> Text {
 
 fn pack(section: &mut Reader<'_>) -> Pack {
     let default = Pack::default();
-    Pack {
-        batch_size: section.whole("batch-size", 1..=65_536).unwrap_or(default.batch_size),
+    let batch_size = section.whole("batch-size", 1..=65_536);
+    let max_tokens = section.whole("max-tokens", 1..=1 << 24);
+    let pack = Pack {
+        batch_size: batch_size.or(default.batch_size.filter(|_| max_tokens.is_none())),
+        max_tokens,
+        max_images: section.whole("max-images", 1..=65_536),
+        max_patches: section.whole("max-patches", 1..=1 << 26),
+        min_images_per_batch: section
+            .whole("min-images-per-batch", 0..=1024)
+            .unwrap_or(default.min_images_per_batch),
+        layout: section.choice("layout", LAYOUT).unwrap_or(match max_tokens {
+            Some(_) => BatchLayout::Packed,
+            None => default.layout,
+        }),
         pad_to_multiple: section
             .whole("pad-to-multiple", 1..=65_536)
             .unwrap_or(default.pad_to_multiple),
+    };
+    check_pack(section, &pack);
+    pack
+}
+
+/// What does not go together.
+fn check_pack(section: &mut Reader<'_>, pack: &Pack) {
+    let Some(max_tokens) = pack.max_tokens else {
+        let limits = [("max-images", pack.max_images), ("max-patches", pack.max_patches)];
+        for (key, _) in limits.into_iter().filter(|(_, limit)| limit.is_some()) {
+            let hint = "a batch of pack.batch-size holds what its samples have";
+            section.problem(key, "goes with pack.max-tokens", Some(hint));
+        }
+        return;
+    };
+    if pack.batch_size.is_some() {
+        let hint = "leave one of them out; in an override, null takes it out";
+        let reason = "a batch holds so many tokens or pack.batch-size samples, not both";
+        section.problem("max-tokens", reason, Some(hint));
+    }
+    if pack.layout == BatchLayout::Padded {
+        let hint = "write \"packed\", or leave it out";
+        section.problem("layout", "a batch of pack.max-tokens is one row", Some(hint));
+    }
+    if pack.pad_to_multiple > max_tokens {
+        let reason = format!("no multiple of it fits into pack.max-tokens, which is {max_tokens}");
+        section.problem("pad-to-multiple", reason, Some("lower it, or raise pack.max-tokens"));
+    }
+    if let Some(most) = pack.max_images.filter(|most| *most < pack.min_images_per_batch) {
+        let reason = format!("is more than pack.max-images, which is {most}");
+        section.problem(
+            "min-images-per-batch",
+            reason,
+            Some("lower it; 1 is what is mostly needed"),
+        );
     }
 }
 

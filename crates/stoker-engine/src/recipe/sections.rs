@@ -33,68 +33,6 @@ pub struct Recipe {
     pub engine: Engine,
 }
 
-/// `[dataset]`: chat samples with images, in shards.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dataset {
-    /// URIs or paths of the shards, in order; each may be a pattern of many.
-    pub source: Vec<String>,
-    /// What the shards are; by default what their names say.
-    pub format: Option<Format>,
-    /// Which key, column or member holds what, where names are not the usual ones.
-    pub fields: Fields,
-    /// URI or folder that relative image paths start from; by default the folder of the source.
-    pub media_root: Option<String>,
-    /// Whether images may lie at `http(s)` addresses (public ones only). Off, because data could
-    /// otherwise make the cluster call any address.
-    pub allow_http: bool,
-    /// Longest line or text of a sample that is read, in bytes. 16 MiB: inline images are rare and
-    /// larger lines are mostly a missing line break.
-    pub max_line: u64,
-    /// Largest dataset that is copied to where the index lies, in bytes of all its shards, if its
-    /// rows can't be read at random (compressed shards, Parquet). 64 GiB: as much as any disk has.
-    pub max_copied: u64,
-    /// Folder for indexes; by default beside a local source, or `~/.cache/stoker`.
-    pub index_dir: Option<String>,
-}
-
-impl Dataset {
-    /// What people know it by: its source, or the first of them.
-    pub fn shown(&self) -> String {
-        match self.source.as_slice() {
-            [] => String::new(),
-            [only] => only.clone(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-        }
-    }
-}
-
-/// The kinds of shard that are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// A JSON object per line; images are references, or stand in the line as `data:` URIs.
-    Jsonl,
-    /// A tar archive as WebDataset has it: the members of a sample stand together under one key.
-    WebDataset,
-    /// Parquet as Hugging Face has it: images are structs of bytes and path.
-    Parquet,
-    /// Mosaic's MDS, named by its `index.json`.
-    Mds,
-}
-
-/// `[dataset.fields]`: names of JSON keys, Parquet columns or WebDataset members.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Fields {
-    /// The list of messages; by default `messages`, `conversations` or `texts`.
-    pub messages: Option<String>,
-    /// An image or a list of them each, in this order; by default `images` or `image`, and in a
-    /// WebDataset all members that are named as images.
-    pub images: Option<Vec<String>>,
-    /// In place of messages: what the user asks, beside the images.
-    pub question: Option<String>,
-    /// In place of messages: what the assistant answers; without a question, a caption.
-    pub answer: Option<String>,
-}
-
 /// `[plan]`: the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -261,13 +199,36 @@ pub enum OnTooLong {
     DropImages,
 }
 
-/// `[pack]`: what a batch holds.
+/// `[pack]`: what a batch holds, and how. Either `batch_size` or `max_tokens` is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// Samples per batch and rank. 8.
-    pub batch_size: u32,
+    pub batch_size: Option<u32>,
+    /// Most tokens per batch and rank, image tokens and padding included, in place of
+    /// `batch-size`: as many samples share a batch as go into it.
+    pub max_tokens: Option<u32>,
+    /// With `max-tokens`: most images per batch; no limit by default.
+    pub max_images: Option<u32>,
+    /// With `max-tokens`: most rows of `pixel_values` per batch; no limit by default.
+    pub max_patches: Option<u32>,
+    /// Fewest images per batch; what is missing is made up with neutral ones. 0; 1 is what sharded
+    /// vision towers need, as ranks without an image would hang them.
+    pub min_images_per_batch: u32,
+    /// How samples lie in a batch. `padded`; with `max-tokens` it is `packed`.
+    pub layout: BatchLayout,
     /// The token dimension is padded to a multiple of this. 1.
     pub pad_to_multiple: u32,
+}
+
+/// How samples lie in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchLayout {
+    /// Each in a row of its own.
+    Padded,
+    /// All in one row, as transformers takes it.
+    Packed,
+    /// All in one row, as Qwen's finetuning code takes it.
+    OfficialFinetune,
 }
 
 /// `[engine]`: memory and threads.
@@ -313,21 +274,6 @@ impl Default for Recipe {
             text: Text::default(),
             pack: Pack::default(),
             engine: Engine::default(),
-        }
-    }
-}
-
-impl Default for Dataset {
-    fn default() -> Self {
-        Self {
-            source: Vec::new(),
-            format: None,
-            fields: Fields::default(),
-            media_root: None,
-            allow_http: false,
-            max_line: 16 << 20,
-            max_copied: 64 << 30,
-            index_dir: None,
         }
     }
 }
@@ -383,7 +329,15 @@ impl Default for Text {
 
 impl Default for Pack {
     fn default() -> Self {
-        Self { batch_size: 8, pad_to_multiple: 1 }
+        Self {
+            batch_size: Some(8),
+            max_tokens: None,
+            max_images: None,
+            max_patches: None,
+            min_images_per_batch: 0,
+            layout: BatchLayout::Padded,
+            pad_to_multiple: 1,
+        }
     }
 }
 

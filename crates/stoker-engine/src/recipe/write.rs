@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::choices::{
-    FORMAT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON, name_of,
+    FORMAT, LAYOUT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON, name_of,
 };
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
@@ -66,6 +66,11 @@ impl Recipe {
             },
             "pack": {
                 "batch-size": pack.batch_size,
+                "max-tokens": pack.max_tokens,
+                "max-images": pack.max_images,
+                "max-patches": pack.max_patches,
+                "min-images-per-batch": pack.min_images_per_batch,
+                "layout": name_of(LAYOUT, &pack.layout),
                 "pad-to-multiple": pack.pad_to_multiple,
             },
             "engine": {

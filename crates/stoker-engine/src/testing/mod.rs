@@ -7,8 +7,10 @@ mod noise;
 mod photo;
 mod picture;
 mod random;
+mod sizes;
 mod words;
 
 pub use chat::{CHAT_KEY, ChatDataset};
 pub use jpeg::encode_jpeg;
 pub use photo::photo;
+pub use sizes::SizeMixture;

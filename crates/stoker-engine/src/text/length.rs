@@ -11,11 +11,53 @@ use crate::metrics::Room;
 use crate::recipe::TrainOn;
 use crate::sample::{Content, Conversation, EncodedText, Part, Turn};
 
+/// How long a sample may be, and which key says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) tokens: usize,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Text,
+    Pack,
+}
+
+impl Limit {
+    /// The stricter of `text.max-tokens` and what a batch has room for.
+    pub(super) fn of(max_tokens: Option<u32>, room_in_batch: Option<u32>) -> Option<Self> {
+        let limit = |source| move |tokens: u32| Self { tokens: tokens as usize, source };
+        let both = [max_tokens.map(limit(Source::Text)), room_in_batch.map(limit(Source::Pack))];
+        both.into_iter().flatten().min_by_key(|limit| limit.tokens)
+    }
+
+    /// What is said of a sample that can't be shortened.
+    pub(super) fn refuse(self, code: &'static str, reason: String) -> Flaw {
+        Flaw::new(Room::Text, code, reason).hint(match self.source {
+            Source::Text => "raise `text.max-tokens`",
+            Source::Pack => "raise `pack.max-tokens`",
+        })
+    }
+
+    /// What is said of a sample of so many tokens that is not to be shortened.
+    pub(super) fn too_long(self, tokens: usize) -> Flaw {
+        let most = self.tokens;
+        let reason = match self.source {
+            Source::Text => format!("it has {tokens} tokens, and `text.max-tokens` is {most}"),
+            Source::Pack => {
+                format!("it has {tokens} tokens, and `pack.max-tokens` leaves room for {most}")
+            }
+        };
+        Flaw::new(Room::Text, "too-long", reason).hint("raise it, or set `text.on-too-long`")
+    }
+}
+
 /// Encodes the longest conversation of `turns` dropped from the end that fits.
 pub(super) fn drop_turns(
     conversation: &Conversation,
     train_on: TrainOn,
-    max_tokens: usize,
+    limit: Limit,
     encode: impl Fn(&Conversation) -> Result<EncodedText, Flaw>,
 ) -> Result<EncodedText, Flaw> {
     let turns = &conversation.turns;
@@ -25,9 +67,9 @@ pub(super) fn drop_turns(
         turns: turns[..ends[choice]].to_vec(),
         tools: conversation.tools.clone(),
     };
-    longest(ends.len(), max_tokens, |choice| encode(&shorter(choice)))?.ok_or_else(|| {
-        let reason = format!("not even the first learned turn fits in {max_tokens} tokens");
-        Flaw::new(Room::Text, "nothing-to-learn", reason).hint("raise `text.max-tokens`")
+    longest(ends.len(), limit.tokens, |choice| encode(&shorter(choice)))?.ok_or_else(|| {
+        let reason = format!("not even the first learned turn fits in {} tokens", limit.tokens);
+        limit.refuse("nothing-to-learn", reason)
     })
 }
 
@@ -35,12 +77,12 @@ pub(super) fn drop_turns(
 pub(super) fn drop_images(
     conversation: &Conversation,
     images: usize,
-    max_tokens: usize,
+    limit: Limit,
     encode: impl Fn(&Conversation) -> Result<EncodedText, Flaw>,
 ) -> Result<EncodedText, Flaw> {
-    longest(images, max_tokens, |kept| encode(&with_images(conversation, kept)))?.ok_or_else(|| {
-        let reason = format!("the text alone has more than {max_tokens} tokens");
-        Flaw::new(Room::Text, "too-long", reason).hint("raise `text.max-tokens`")
+    let most = limit.tokens;
+    longest(images, most, |kept| encode(&with_images(conversation, kept)))?.ok_or_else(|| {
+        limit.refuse("too-long", format!("the text alone has more than {most} tokens"))
     })
 }
 

@@ -28,6 +28,7 @@ use tokenizers::pipeline::PipelineToken;
 
 use self::files::{CHAT_TEMPLATE, Sources, problem};
 use self::layout::Layout;
+use self::length::Limit;
 use self::specials::Piece;
 use self::template::Template;
 use self::tokenizer::Tokenizer;
@@ -43,12 +44,18 @@ pub struct Encoder {
     tokenizer: Tokenizer,
     template: Template,
     config: recipe::Text,
+    limit: Option<Limit>,
     identity: String,
 }
 
 impl Encoder {
-    /// From the model folder and the recipe's section.
-    pub fn open(model: Option<&Path>, config: &recipe::Text) -> Result<Self> {
+    /// From the model folder and the recipe's section. `room_in_batch` is the most tokens that a
+    /// sample may have besides, if batches are limited.
+    pub fn open(
+        model: Option<&Path>,
+        config: &recipe::Text,
+        room_in_batch: Option<u32>,
+    ) -> Result<Self> {
         let sources = Sources::find(model, config)?;
         let tokenizer = Tokenizer::open(&sources)?;
         let refused = |reason: String| {
@@ -57,8 +64,9 @@ impl Encoder {
         };
         let template = Template::compile(&sources.template, variables(&sources, config))
             .map_err(|error| refused(template::chain(&error)))?;
-        let identity = identity(&tokenizer, &sources.template, config);
-        let encoder = Self { tokenizer, template, config: config.clone(), identity };
+        let limit = Limit::of(config.max_tokens, room_in_batch);
+        let identity = identity(&tokenizer, &sources.template, config, limit);
+        let encoder = Self { tokenizer, template, config: config.clone(), limit, identity };
         encoder.try_template().map_err(refused)?;
         Ok(encoder)
     }
@@ -83,16 +91,14 @@ impl Encoder {
             return Err(nothing_to_learn());
         }
         let mut text = encode(conversation)?;
-        if let Some(max_tokens) = self.config.max_tokens.map(|max| max as usize)
-            && text.tokens.len() > max_tokens
-        {
+        if let Some(limit) = self.limit.filter(|limit| text.tokens.len() > limit.tokens) {
             text = match self.config.on_too_long {
-                OnTooLong::Refuse => return Err(too_long(text.tokens.len(), max_tokens)),
+                OnTooLong::Refuse => return Err(limit.too_long(text.tokens.len())),
                 OnTooLong::DropTurns => {
-                    length::drop_turns(conversation, self.config.train_on, max_tokens, encode)?
+                    length::drop_turns(conversation, self.config.train_on, limit, encode)?
                 }
                 OnTooLong::DropImages => {
-                    length::drop_images(conversation, grids.len(), max_tokens, encode)?
+                    length::drop_images(conversation, grids.len(), limit, encode)?
                 }
             };
         }
@@ -107,6 +113,16 @@ impl Encoder {
     /// The id that `input_ids` are padded with.
     pub fn pad_token(&self) -> u32 {
         self.tokenizer.ids.pad
+    }
+
+    /// The text of an image by itself: its placeholder between the tokens that stand around images.
+    pub fn lone_image(&self, grid: Grid, merge_size: u32) -> EncodedText {
+        let ids = &self.tokenizer.ids;
+        let mut layout = Layout::new(merge_size);
+        layout.push(ids.vision_start, false);
+        layout.push_image(ids.image_pad, grid);
+        layout.push(ids.vision_end, false);
+        layout.finish()
     }
 
     /// Text of one token, for people.
@@ -276,14 +292,14 @@ fn nothing_to_learn() -> Flaw {
         .hint("it needs an assistant turn, or another `text.train-on`")
 }
 
-fn too_long(tokens: usize, max_tokens: usize) -> Flaw {
-    let reason = format!("it has {tokens} tokens, and `text.max-tokens` is {max_tokens}");
-    Flaw::new(Room::Text, "too-long", reason).hint("raise it, or set `text.on-too-long`")
-}
-
-fn identity(tokenizer: &Tokenizer, template: &str, config: &recipe::Text) -> String {
-    let recipe::Text { template_options, train_on, train_newline, .. } = config;
-    let recipe::Text { max_tokens, on_too_long, .. } = config;
+fn identity(
+    tokenizer: &Tokenizer,
+    template: &str,
+    config: &recipe::Text,
+    limit: Option<Limit>,
+) -> String {
+    let recipe::Text { template_options, train_on, train_newline, on_too_long, .. } = config;
+    let max_tokens = limit.map(|limit| limit.tokens);
     let Tokenizer { hash, ids, .. } = tokenizer;
     format!(
         "{hash:016x} {ids:?} {template:?} {template_options:?} {train_on:?} {train_newline} \

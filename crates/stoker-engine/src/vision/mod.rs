@@ -104,6 +104,14 @@ impl Preprocessor {
         Ok(ImagePlan { resized, grid })
     }
 
+    /// The smallest image there is: one merged block of patches.
+    pub fn smallest(&self) -> ImagePlan {
+        let side = self.bounds.factor;
+        let blocks = self.merge_size();
+        let grid = Grid { t: 1, h: blocks, w: blocks };
+        ImagePlan { resized: Size { width: side, height: side }, grid }
+    }
+
     /// Everything that decides what the model sees, and nothing else: neither the machine's kernels
     /// nor the element type in which it is written down.
     pub fn identity(&self) -> String {

@@ -10,8 +10,10 @@ mod formats;
 mod ledger;
 mod maker;
 mod mixtures;
+mod packed;
 mod passes;
 mod resume;
+mod sizes;
 mod verify;
 
 use std::path::Path;
@@ -35,6 +37,7 @@ struct Seen {
     samples: Vec<(u32, u64)>,
     mask: Vec<bool>,
     tensors: Vec<(String, String, Vec<u8>)>,
+    scalars: String,
     bad: Vec<String>,
 }
 
@@ -42,11 +45,16 @@ fn see(batch: &Batch) -> Seen {
     let tensor = |t: &stoker_engine::pack::Tensor| {
         (t.name.to_owned(), format!("{:?}{:?}", t.dtype, t.shape), batch.data(t).to_vec())
     };
+    if batch.tensor("attention_mask").is_some_and(|mask| mask.shape.len() == 2) {
+        let rows = batch.tensor("input_ids").unwrap().shape[0];
+        assert_eq!(batch.sample_mask().len(), rows, "a place for each row");
+    }
     Seen {
         name: format!("{:?}", batch.name()),
         samples: batch.samples().iter().map(|id| (id.dataset, id.row)).collect(),
         mask: batch.sample_mask().to_vec(),
         tensors: batch.tensors().iter().map(tensor).collect(),
+        scalars: format!("{:?}", batch.scalars()),
         bad: batch.bad_samples().iter().map(ToString::to_string).collect(),
     }
 }
@@ -92,17 +100,22 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
         (prop::sample::select(vec![1_u32, 2, 4]), any::<prop::sample::Index>()),
         prop::sample::select(vec!["f32", "bf16", "u8"]),
         (1_u32..33, prop::sample::select(vec!["full", "none"])),
+        (prop::sample::select(vec!["padded", "packed", "official-finetune"]), 0_u32..9),
     );
     runner
         .run(
             &strategy,
-            |(seed, batch, (workers, prefetch, memory), (ranks, index), pixels, (pad, shuffle))| {
+            |(seed, batch, engine, (ranks, index), pixels, (pad, shuffle), (layout, images))| {
+                let (workers, prefetch, memory) = engine;
                 let recipe = made(
                     &source,
                     json!({
                         "plan": {"seed": seed, "shuffle": shuffle},
                         "vision": {"pixels": pixels},
-                        "pack": {"batch-size": batch, "pad-to-multiple": pad},
+                        "pack": {
+                            "batch-size": batch, "pad-to-multiple": pad, "layout": layout,
+                            "min-images-per-batch": images,
+                        },
                         "engine": {"workers": workers, "prefetch": prefetch, "memory": memory},
                     }),
                 );
@@ -115,6 +128,30 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
             },
         )
         .unwrap();
+}
+
+#[test]
+fn the_report_tells_padding_and_neutral_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    for layout in ["padded", "packed"] {
+        let pack = json!({"batch-size": 2, "layout": layout, "min-images-per-batch": 9,
+                          "pad-to-multiple": 64});
+        let loader = Loader::open(made(&source, json!({"pack": pack})), rank(0, 1)).unwrap();
+        let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("a batch") };
+        let size = |name: &str| batch.tensor(name).unwrap().shape.iter().product::<usize>() as u64;
+        let report = loader.report();
+        assert_eq!(report.tokens + report.padding, size("input_ids"));
+        assert_eq!(report.images + report.neutral_images, size("image_grid_thw") / 3);
+        assert_eq!(report.images + report.neutral_images, 9);
+        assert_eq!(report.packing, None, "it is not packed to a budget");
+        let share = 100.0 * report.padding as f64 / size("input_ids") as f64;
+        let words = format!(
+            "batches: {share:.1} % of their tokens are padding, {} neutral images\n",
+            report.neutral_images
+        );
+        assert!(report.to_string().contains(&words), "{report}");
+    }
 }
 
 /// One row, fewer rows than a batch, more ranks than batches, nothing made ahead.

@@ -114,6 +114,56 @@ fn objects_and_ranges_come_back_byte_for_byte() {
 }
 
 #[test]
+fn the_beginning_of_an_object_comes_with_the_size_of_all() {
+    let server = server(&Config::default());
+    let bytes = pattern(300_000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large");
+    std::fs::write(&path, &bytes).unwrap();
+    let local = Location {
+        scheme: Scheme::File,
+        authority: String::new(),
+        key: path.to_str().unwrap().into(),
+    };
+    server.put("bucket", "large", bytes.clone()).unwrap();
+    server.put("bucket", "small", bytes.slice(..10)).unwrap();
+    server.put("bucket", "empty", "").unwrap();
+    let (fetcher, metrics) = fetcher(&settings(server.endpoint()));
+    let part = Extent { object: object("large"), range: Some(70_000..70_500) };
+    let file = Extent { object: Arc::new(local), range: None };
+    for (extent, most, range, size) in [
+        (&whole("large"), 1000, 0..1000, 300_000),
+        (&whole("large"), 300_000, 0..300_000, 300_000),
+        (&whole("large"), 400_000, 0..300_000, 300_000),
+        (&whole("small"), 1000, 0..10, 10),
+        (&whole("empty"), 1000, 0..0, 0),
+        (&part, 1000, 70_000..70_500, 500),
+        (&part, 100, 70_000..70_100, 500),
+        (&file, 1000, 0..1000, 300_000),
+        (&file, 400_000, 0..300_000, 300_000),
+    ] {
+        let found = run(fetcher.beginning(extent, most)).unwrap();
+        assert_eq!(found, (bytes.slice(range), size), "{extent:?}");
+    }
+    assert_eq!((metrics.fetch.requests.get(), metrics.fetch.retries.get()), (9, 0));
+    let error = fetch_error(run(fetcher.beginning(&whole("missing"), 10)));
+    assert_eq!(error.kind, FetchErrorKind::NotFound);
+}
+
+/// A small object comes whole; of a large one nothing is read.
+#[test]
+fn a_server_that_does_not_know_ranges_is_not_asked_for_more_than_the_beginning() {
+    let endpoint = raw(|_, head, stream| {
+        let length = if head.contains("/large") { 5000 } else { 50 };
+        let told = length.to_string();
+        reply(stream, "200 OK", &[("content-length", &told)], &pattern(length));
+    });
+    let (fetcher, _) = fetcher(&settings(endpoint));
+    assert_eq!(run(fetcher.beginning(&whole("small"), 1000)).unwrap(), (pattern(50), 50));
+    assert_eq!(run(fetcher.beginning(&whole("large"), 1000)).unwrap(), (Bytes::new(), 5000));
+}
+
+#[test]
 fn keys_reach_the_store_as_they_are() {
     let server = server(&Config::default());
     let keys = [

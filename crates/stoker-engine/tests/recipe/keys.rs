@@ -57,9 +57,12 @@ fn every_section_and_the_top_refuse_what_they_do_not_know() {
     }
 }
 
-/// The doc comment of a field in `sections.rs`.
+/// The doc comment of a field, in `sections.rs` or `dataset.rs`.
 fn documentation(section: &str, key: &str) -> String {
-    let source = include_str!("../../src/recipe/sections.rs");
+    let source = concat!(
+        include_str!("../../src/recipe/sections.rs"),
+        include_str!("../../src/recipe/dataset.rs")
+    );
     let name = if section.is_empty() { "recipe" } else { section };
     let start = format!("pub struct {}{} {{", name[..1].to_uppercase(), &name[1..]);
     let body = source.split_once(&start).expect("the section is a struct").1;
@@ -104,6 +107,8 @@ fn defaults_are_what_the_documentation_says() {
         ("text", "max-tokens", json!(null), "no limit by default"),
         ("text", "on-too-long", json!("refuse"), "`refuse`"),
         ("pack", "batch-size", json!(8), "8."),
+        ("pack", "min-images-per-batch", json!(0), "0;"),
+        ("pack", "layout", json!("padded"), "`padded`"),
         ("pack", "pad-to-multiple", json!(1), "1."),
         ("engine", "prefetch", json!(32), "32:"),
         ("engine", "on-bad-sample", json!("replace"), "`replace`"),

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use stoker_engine::error::Error;
-use stoker_engine::recipe::{Document, Recipe};
+use stoker_engine::recipe::{BatchLayout, Document, Recipe};
 
 const GOOD: &str = "[dataset]\nsource = 's3://bucket/train.jsonl'\n";
 
@@ -137,7 +137,8 @@ fn an_unknown_name_is_shown_with_what_was_probably_meant() {
         ),
         (
             "[pack]\nfrobnicate = 8",
-            "pack.frobnicate: unknown key; [pack] has: batch-size, pad-to-multiple",
+            "pack.frobnicate: unknown key; [pack] has: batch-size, max-tokens, max-images, \
+             max-patches, min-images-per-batch, layout, pad-to-multiple",
         ),
         ("[visoin]\n", "visoin: unknown section or key; did you mean the section [vision]?"),
         (
@@ -146,6 +147,56 @@ fn an_unknown_name_is_shown_with_what_was_probably_meant() {
              [fetch], [image], [vision], [text], [pack], [engine], [[datasets]]",
         ),
     ]);
+}
+
+#[test]
+fn what_does_not_go_together_in_a_batch_is_refused() {
+    expect(&[
+        (
+            "[pack]\nmax-tokens = 4096\nbatch-size = 8",
+            "pack.max-tokens: a batch holds so many tokens or pack.batch-size samples, not both; \
+             leave one of them out; in an override, null takes it out",
+        ),
+        (
+            "[pack]\nmax-tokens = 4096\nlayout = 'padded'",
+            "pack.layout: a batch of pack.max-tokens is one row; write \"packed\", or leave it out",
+        ),
+        (
+            "[pack]\nmax-images = 4",
+            "pack.max-images: goes with pack.max-tokens; a batch of pack.batch-size holds what its \
+             samples have",
+        ),
+        (
+            "[pack]\nbatch-size = 4\nmax-patches = 4",
+            "pack.max-patches: goes with pack.max-tokens; a batch of pack.batch-size holds what its \
+             samples have",
+        ),
+        (
+            "[pack]\nmax-tokens = 100\npad-to-multiple = 128",
+            "pack.pad-to-multiple: no multiple of it fits into pack.max-tokens, which is 100; lower \
+             it, or raise pack.max-tokens",
+        ),
+        (
+            "[pack]\nmax-tokens = 100\nmax-images = 2\nmin-images-per-batch = 3",
+            "pack.min-images-per-batch: is more than pack.max-images, which is 2; lower it; 1 is \
+             what is mostly needed",
+        ),
+        (
+            "[pack]\nmax-tokens = 100\n[plan]\nepochs = 1",
+            "plan.epochs: how many batches of pack.max-tokens the epochs have is not known before \
+             all samples are measured; leave it out and count steps, or set pack.batch-size",
+        ),
+    ]);
+}
+
+#[test]
+fn a_budget_of_tokens_takes_the_place_of_the_batch_size() {
+    let pack = |text: &str| Recipe::from_toml(&format!("{GOOD}[pack]\n{text}")).unwrap().pack;
+    let by_tokens = pack("max-tokens = 4096");
+    assert_eq!((by_tokens.batch_size, by_tokens.max_tokens), (None, Some(4096)));
+    assert_eq!(by_tokens.layout, BatchLayout::Packed);
+    let by_samples = pack("layout = 'packed'");
+    assert_eq!((by_samples.batch_size, by_samples.max_tokens), (Some(8), None));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn overrides_are_read_as_toml_and_else_as_text() {
     }
     document.set_value("vision.pixels", json!("u8"));
     let recipe = document.recipe().unwrap();
-    assert_eq!((recipe.pack.batch_size, recipe.plan.lanes), (8, 4));
+    assert_eq!((recipe.pack.batch_size, recipe.plan.lanes), (Some(8), 4));
     assert!(recipe.fetch.anonymous);
     assert_eq!(recipe.model.as_deref(), Some("models/qwen"));
     assert_eq!(recipe.datasets[0].dataset.media_root.as_deref(), Some("s3://b/images"));

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image, OnBadSample,
-    OnTooLong, Pack, Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
+    BatchLayout, Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image,
+    OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -135,11 +135,34 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn batches()(
+        (by_samples, batch_size, max_tokens) in (any::<bool>(), 1_u32..=65_536, 1_u32..=1 << 24),
+        (max_images, max_patches) in (of(1024_u32..=65_536), of(1_u32..=1 << 26)),
+        min_images_per_batch in 0_u32..=1024,
+        padded in any::<bool>(),
+        rows in one_of(&[BatchLayout::Packed, BatchLayout::OfficialFinetune]),
+        pad_to_multiple in 1_u32..=65_536,
+    ) -> Pack {
+        let pad_to_multiple = if by_samples { pad_to_multiple } else { pad_to_multiple.min(max_tokens) };
+        let by_tokens = |limit: Option<u32>| limit.filter(|_| !by_samples);
+        Pack {
+            batch_size: by_samples.then_some(batch_size),
+            max_tokens: by_tokens(Some(max_tokens)),
+            max_images: by_tokens(max_images),
+            max_patches: by_tokens(max_patches),
+            min_images_per_batch,
+            layout: if by_samples && padded { BatchLayout::Padded } else { rows },
+            pad_to_multiple,
+        }
+    }
+}
+
+prop_compose! {
     fn recipes()(
         sources in sources(),
         (fetch, image) in stores(),
         (vision, text) in readers(),
-        (batch_size, pad_to_multiple) in (1_u32..=65_536, 1_u32..=65_536),
+        pack in batches(),
         memory in of(16_u64 << 20..=1 << 50),
         workers in of(1_u32..=1024),
         prefetch in 0_u32..=1024,
@@ -147,7 +170,11 @@ prop_compose! {
         bad_sample_limit in 0.0..=1.0,
         ledger in of(path()),
     ) -> Recipe {
-        let pack = Pack { batch_size, pad_to_multiple };
+        let mut sources = sources;
+        sources.plan.epochs = sources.plan.epochs.filter(|_| pack.max_tokens.is_none());
+        if sources.plan.epochs.is_none() {
+            sources.plan.remainder = Remainder::Fill;
+        }
         let engine =
             Engine { memory, workers, prefetch, on_bad_sample, bad_sample_limit, ledger };
         Recipe { fetch, image, vision, text, pack, engine, ..sources }

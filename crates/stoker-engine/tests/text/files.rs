@@ -23,9 +23,9 @@ fn files_that_are_missing_or_broken_are_all_named_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let default = recipe::Text::default();
-    let open = || Encoder::open(Some(folder.path()), &default);
+    let open = || Encoder::open(Some(folder.path()), &default, None);
 
-    let text = problems(Encoder::open(None, &default));
+    let text = problems(Encoder::open(None, &default, None));
     assert!(text.contains("2 problems"), "{text}");
     let text = problems(open());
     assert!(text.contains("text.tokenizer: there is no such file"), "{text}");
@@ -69,7 +69,7 @@ fn a_template_is_found_in_each_place_where_models_keep_it() {
         let tokenizer = model("qwen3_vl").join("tokenizer.json");
         let tokenizer = Some(tokenizer.display().to_string());
         let config = recipe::Text { tokenizer, ..Default::default() };
-        let encoder = Encoder::open(Some(folder.path()), &config).unwrap();
+        let encoder = Encoder::open(Some(folder.path()), &config, None).unwrap();
         let encode = |encoder: &Encoder| encoder.encode(&talk(), &[], 2).unwrap();
         assert_eq!(encode(&encoder), encode(qwen3()), "{name}");
     }

@@ -3,6 +3,7 @@
 
 mod files;
 mod length;
+mod packed;
 mod specials;
 mod turns;
 
@@ -39,7 +40,7 @@ fn model(kind: &str) -> PathBuf {
 }
 
 fn open(kind: &str, config: &recipe::Text) -> Encoder {
-    Encoder::open(Some(&model(kind)), config).unwrap()
+    Encoder::open(Some(&model(kind)), config, None).unwrap()
 }
 
 /// The encoder of Qwen3-VL with the recipe's defaults.
@@ -204,7 +205,8 @@ fn with_template(template: &str) -> Result<Encoder, Error> {
     let path = folder.path().join("own.jinja");
     std::fs::write(&path, template).unwrap();
     let chat_template = Some(path.display().to_string());
-    Encoder::open(Some(&model("qwen3_vl")), &recipe::Text { chat_template, ..Default::default() })
+    let config = recipe::Text { chat_template, ..Default::default() };
+    Encoder::open(Some(&model("qwen3_vl")), &config, None)
 }
 
 fn talk() -> Conversation {

@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 
 use super::{Bench, Flow, Line, Permit, Work, caught};
 use crate::dataset::Dataset;
+use crate::engine::measure::Reach;
 use crate::error::{Error, Flaw, Outcome, Result, SampleError};
 use crate::metrics::Room;
 use crate::recipe::OnBadSample;
@@ -162,7 +163,7 @@ impl Line {
         turn: u64,
         id: SampleId,
     ) -> Result<Option<(Flaw, Outcome)>> {
-        match self.try_sample(turn, id).await? {
+        match self.try_sample(turn.into(), id, Reach::Whole).await? {
             Ok((measured, permits)) => {
                 let flaw = self.decode_all(turn, measured, permits).await?;
                 Ok(flaw.map(|flaw| (flaw, Outcome::Neutralised)))

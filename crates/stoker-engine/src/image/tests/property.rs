@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{decode_within, golden};
+use super::{decode_within, golden, inspect, inspect_beginning};
 use crate::recipe::{self, Compat};
 
 /// Small files of every format; JPEGs of every kind.
@@ -69,5 +69,23 @@ proptest! {
             bytes.truncate(end.index(bytes.len()));
         }
         check(&bytes);
+    }
+}
+
+/// A measured size must not depend on how much of the file was read to measure it.
+#[test]
+fn any_beginning_tells_the_size_that_the_whole_has_or_nothing() {
+    for name in SEEDS {
+        let bytes = golden(name);
+        let limits = recipe::Image::default();
+        let whole = inspect(&bytes, &limits, Compat::AsDisplayed.rgb()).unwrap();
+        let told = |end| inspect_beginning(&bytes[..end], &limits);
+        let some = (0..bytes.len()).filter_map(told);
+        let mut telling = 0;
+        for header in some {
+            assert_eq!((header.format, header.stored), (whole.format, whole.stored), "{name}");
+            telling += 1;
+        }
+        assert!(telling > bytes.len() / 10, "{name}: {telling} of {}", bytes.len());
     }
 }

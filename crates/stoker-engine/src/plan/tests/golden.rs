@@ -111,7 +111,9 @@ fn any_number_of_ranks_has_the_documented_order_between_them() {
         for ranks in [1, 2, 4, 8] {
             let of_rank = |rank: u64| {
                 let batches = (rank..batches).step_by(ranks as usize);
-                batches.map(|sequence| plan.positions(plan.batch(sequence)).collect::<Vec<_>>())
+                batches.map(|sequence| {
+                    plan.positions(plan.batch(sequence)).unwrap().collect::<Vec<_>>()
+                })
             };
             // Step by step, the batches of all ranks; a rank knows only its own.
             let mut by_rank: Vec<_> = (0..ranks).map(of_rank).collect();
@@ -142,6 +144,7 @@ fn runs_end_as_documented_on_any_number_of_ranks() {
             assert_eq!(steps, batches.len() as u64, "{golden}");
             for (step, batch) in (0..).zip(batches) {
                 let positions = plan.positions(plan.batch(start + step * of + u64::from(index)));
+                let positions = positions.unwrap();
                 let sample = |position| {
                     let SampleId { dataset, row } = plan.sample_at(position);
                     (!plan.is_padding(position)).then_some((dataset, row))
