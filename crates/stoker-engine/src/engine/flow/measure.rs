@@ -11,7 +11,7 @@ use crate::engine::budget::Claim;
 use crate::engine::measure::Reach;
 use crate::error::{Error, Result};
 use crate::pack::SampleSize;
-use crate::sample::{Position, SampleId};
+use crate::sample::Position;
 
 /// Samples that are measured at a time: as many requests as a store is asked at a time by default,
 /// as most have an image.
@@ -48,17 +48,13 @@ impl Flow {
 
 impl Line {
     async fn measure_all(self: &Arc<Self>, told: &SyncSender<Told>) -> Result<Vec<u64>> {
-        let rows: Vec<u64> = self.rooms.catalog.datasets().iter().map(Dataset::rows).collect();
-        let mut bad = vec![0; rows.len()];
-        let rows = (0..).zip(rows).flat_map(|(dataset, rows): (u32, u64)| {
-            (0..rows).map(move |row| SampleId { dataset, row })
-        });
-        let measured = (0..).zip(rows).map(|(number, id)| async move {
+        let mut bad = vec![0; self.rooms.catalog.datasets().len()];
+        // Each row takes its turn as a batch does, so that memory bounds those that are ahead.
+        let measured = (0_u64..).zip(self.rows()).map(|(turn, id)| async move {
             if self.rooms.sizes.get(id).is_some() {
                 return Ok((id, true));
             }
-            let claim = Claim::measuring(0, number);
-            let tried = self.try_sample(claim, id, Reach::Beginning).await?;
+            let tried = self.try_sample(turn.into(), id, Reach::Beginning).await?;
             if let Ok((measured, _)) = &tried {
                 self.rooms.sizes.put(id, &SampleSize::of(measured));
             }
@@ -66,10 +62,12 @@ impl Line {
         });
         let mut measured = stream::iter(measured).buffered(MEASURED_AT_A_TIME);
         let mut done = 0;
+        self.budget.set_head(done);
         while let Some(next) = measured.next().await {
             let (id, is_good) = next?;
             bad[id.dataset as usize] += u64::from(!is_good);
             done += 1;
+            self.budget.set_head(done);
             // Who looks on may miss some of it.
             told.try_send(Told::Done(done)).unwrap_or_default();
         }

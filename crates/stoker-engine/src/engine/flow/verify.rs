@@ -135,7 +135,7 @@ impl Line {
     }
 
     /// The rows of all datasets, in order.
-    fn rows(&self) -> impl Iterator<Item = SampleId> + use<> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = SampleId> + use<> {
         let rows: Vec<u64> = self.rooms.catalog.datasets().iter().map(Dataset::rows).collect();
         let datasets = (0..).zip(rows);
         datasets.flat_map(|(dataset, rows)| (0..rows).map(move |row| SampleId { dataset, row }))
