@@ -60,7 +60,7 @@ struct Line {
     large_image: Semaphore,
     /// The batches that may have memory.
     wanted: watch::Sender<BTreeSet<u64>>,
-    sizes: find::Sizes,
+    typical_image: find::TypicalImage,
     windows: windows::Windows,
     counter: Mutex<Counter>,
     arrived: Condvar,
@@ -89,7 +89,7 @@ impl Flow {
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
             large_image: Semaphore::new(1),
             wanted: watch::Sender::default(),
-            sizes: find::Sizes::default(),
+            typical_image: find::TypicalImage::default(),
             windows: windows::Windows::default(),
             counter: Mutex::default(),
             arrived: Condvar::new(),

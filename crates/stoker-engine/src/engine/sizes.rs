@@ -29,12 +29,12 @@ const AT_A_TIME: u64 = 1 << 16;
 /// The known sizes of a recipe's samples.
 #[derive(Debug)]
 pub(crate) struct Sizes {
-    datasets: Vec<Known>,
+    datasets: Vec<SizesFile>,
 }
 
 /// Those of one dataset.
 #[derive(Debug)]
-struct Known {
+struct SizesFile {
     path: PathBuf,
     identity: u64,
     rows: u64,
@@ -56,7 +56,7 @@ impl Sizes {
             let all = format!("{FORMAT}\n{}\n{measure}", dataset.identity);
             let identity = xxh3_64(all.as_bytes());
             let path = dataset.index.with_extension(format!("{identity:016x}.stoker-sizes"));
-            Known { path, identity, rows: dataset.rows, file: OnceLock::new() }
+            SizesFile { path, identity, rows: dataset.rows, file: OnceLock::new() }
         };
         Self { datasets: datasets.map(known).collect() }
     }
@@ -104,7 +104,7 @@ impl Sizes {
     }
 }
 
-impl Known {
+impl SizesFile {
     fn file(&self) -> Option<&File> {
         self.file.get_or_init(|| open(&self.path).or_else(|_| unnamed()).ok()).as_ref()
     }

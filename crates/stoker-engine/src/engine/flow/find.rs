@@ -26,22 +26,22 @@ pub(super) struct Found {
 /// What images have weighed so far: an image's size is not known before it is asked for, and a
 /// permit is needed before that.
 #[derive(Debug)]
-pub(super) struct Sizes(AtomicU64);
+pub(super) struct TypicalImage(AtomicU64);
 
-impl Default for Sizes {
+impl Default for TypicalImage {
     fn default() -> Self {
         Self(AtomicU64::new(256 << 10))
     }
 }
 
-impl Sizes {
-    fn expected(&self) -> u64 {
+impl TypicalImage {
+    fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// A running mean over about the last 16 images; racing updates lose a little of it.
     fn learn(&self, size: u64) {
-        let mean = self.expected();
+        let mean = self.bytes();
         self.0.store((mean * 15 + size) / 16, Ordering::Relaxed);
     }
 }
@@ -151,7 +151,7 @@ impl Line {
 
     async fn bring_stored(&self, claim: Claim, extent: &Extent) -> Result<Brought> {
         let name = || format!("the image {}", extent.object);
-        let permit = self.budget.take(claim, self.sizes.expected()).await?;
+        let permit = self.budget.take(claim, self.typical_image.bytes()).await?;
         let permit = Mutex::new(permit);
         let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
         let admit = async |size: u64| -> Result<()> {
@@ -171,7 +171,7 @@ impl Line {
         let size = bytes.len() as u64;
         self.rooms.admissible(extent, size)?;
         held().need(size, name)?;
-        self.sizes.learn(size);
+        self.typical_image.learn(size);
         let mut permit = permit.into_inner().map_err(|_| Error::Bug("a poisoned permit".into()))?;
         permit.shrink(size);
         Ok((bytes, permit))
