@@ -161,6 +161,7 @@ class Front:
             "neutral_images": 0,
             "replaced": 0,
             "neutralised": 0,
+            "left_out": 0,
             "bad_samples": [],
             "flaws": [],
             "workers": 0,

@@ -35,7 +35,7 @@ use super::pool::{Expected, Pool};
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
 use super::workers::{Bench, Work, Workers, message};
-use crate::error::{BudgetError, Error, Flaw, Result};
+use crate::error::{BudgetError, Error, Flaw, Outcome, Result};
 use crate::sample::{EncodedImage, Measured, Standing, WindowStart};
 
 use find::Found;
@@ -239,7 +239,7 @@ impl Line {
 
         let mut bad: Vec<_> = found.iter_mut().flat_map(|one| one.bad.drain(..)).collect();
         for left_out in left_out {
-            bad.push(self.rooms.changed(&found.remove(left_out).measured)?);
+            self.rooms.tell_left_out(&found.remove(left_out).measured, &mut bad)?;
         }
         let (mut samples, permits): (Vec<_>, Vec<_>) =
             found.into_iter().map(|one| (one.measured, one.permits)).unzip();
@@ -257,7 +257,8 @@ impl Line {
         let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
         for (sample, flaw) in samples.iter_mut().zip(flaws) {
             if let Some(flaw) = flaw {
-                bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+                let error = self.rooms.bad(sample.id, flaw, &sample.origin)?;
+                bad.push(error.into_bad(Outcome::Neutralised));
                 sample.standing = Standing::Neutral;
             }
         }

@@ -14,7 +14,7 @@ use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
 use super::windows::{FIRST_WINDOW, OpenWindow};
 use super::workers::Bench;
-use crate::error::{Error, Flaw, Outcome, Result, SampleError};
+use crate::error::{BadSample, Error, Flaw, Outcome, Result, SampleError};
 use crate::image;
 use crate::pack::{Layout, SampleSize};
 use crate::sample::{
@@ -50,7 +50,7 @@ impl Reference {
             bad.extend(met);
         }
         for left_out in self.rooms.left_out(&planned, &samples.iter().collect::<Vec<_>>()) {
-            bad.push(self.rooms.changed(&samples.remove(left_out))?);
+            self.rooms.tell_left_out(&samples.remove(left_out), &mut bad)?;
         }
         let layout = self.rooms.layout(&samples);
         let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
@@ -58,7 +58,8 @@ impl Reference {
         let mut slots = slots.into_iter();
         for sample in &mut samples {
             if let Some(flaw) = self.fill(sample, &mut slots) {
-                bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+                let error = self.rooms.bad(sample.id, flaw, &sample.origin)?;
+                bad.push(error.into_bad(Outcome::Neutralised));
                 sample.standing = Standing::Neutral;
             }
         }
@@ -112,7 +113,7 @@ impl Reference {
         Ok(Peek { id, origin, conversation, tokens, images })
     }
 
-    fn find(&mut self, position: Position, reach: Reach) -> Result<(Measured, Vec<SampleError>)> {
+    fn find(&mut self, position: Position, reach: Reach) -> Result<(Measured, Vec<BadSample>)> {
         let mut bad = Vec::new();
         for attempt in 0.. {
             let id = self.rooms.candidate(position, attempt, &bad)?;
@@ -211,19 +212,15 @@ pub(super) fn finished(
     samples: &[Measured],
     layout: Layout,
     lease: super::block::Lease,
-    bad: Vec<SampleError>,
+    bad: Vec<BadSample>,
 ) -> Batch {
     let real = || samples.iter().filter(|sample| sample.standing != Standing::Padding);
     let ids: Vec<SampleId> = real().map(|sample| sample.id).collect();
-    let bad = bad.into_iter().map(|error| {
-        let stays = ids.contains(&error.id);
-        error.into_bad(if stays { Outcome::Neutralised } else { Outcome::Replaced })
-    });
     let neutral = std::iter::repeat_n(false, layout.neutral.len());
     let about = About {
         name,
         sequence,
-        bad: bad.collect(),
+        bad,
         samples: ids,
         sample_mask: samples.iter().map(Measured::is_shown).chain(neutral).collect(),
         tensors: layout.tensors,

@@ -4,10 +4,10 @@
 //! here is what they share.
 
 use super::rooms::Rooms;
-use crate::error::{Flaw, Result, SampleError};
+use crate::error::{BadSample, Flaw, Outcome, Result, SampleError};
 use crate::metrics::Room;
 use crate::pack::{self, Packed, SampleSize, Window};
-use crate::sample::{Measured, Position, SampleId, WindowStart};
+use crate::sample::{Measured, Position, SampleId, Standing, WindowStart};
 
 /// Where the first window begins.
 pub(crate) const FIRST_WINDOW: WindowStart = WindowStart { number: 0, position: Position(0) };
@@ -117,8 +117,21 @@ impl Rooms {
         left_out
     }
 
-    /// What is said of a sample that was left out.
-    pub(super) fn changed(&self, sample: &Measured) -> Result<SampleError> {
+    /// Tells of a sample that was left out; `bad` are the bad ones of its batch.
+    pub(super) fn tell_left_out(&self, sample: &Measured, bad: &mut Vec<BadSample>) -> Result<()> {
+        match sample.standing {
+            Standing::Sample => bad.push(self.changed(sample)?.into_bad(Outcome::LeftOut)),
+            // It was told already that it is bad, and why: only not that it loses its place too.
+            Standing::Neutral => bad
+                .iter_mut()
+                .filter(|one| one.id == sample.id)
+                .for_each(|one| one.outcome = Outcome::LeftOut),
+            Standing::Padding => {}
+        }
+        Ok(())
+    }
+
+    fn changed(&self, sample: &Measured) -> Result<SampleError> {
         let reason = "it is not what its batch was packed with, and has no room in it";
         let flaw = Flaw::new(Room::Pack, "changed", reason).hint(
             "an image was changed since it was measured, or it stands in for a sample with a damaged \

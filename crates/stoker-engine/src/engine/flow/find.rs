@@ -10,7 +10,7 @@ use super::{Brought, Line, Permit, Work};
 use crate::engine::budget::Claim;
 use crate::engine::measure::{ImageBytes, Reach};
 use crate::engine::rooms::flaw_of;
-use crate::error::{Error, Flaw, Result, SampleError};
+use crate::error::{BadSample, Error, Flaw, Result};
 use crate::fetch::Fetcher;
 use crate::image;
 use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
@@ -18,7 +18,7 @@ use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, Sam
 /// A sample that can be used, and the bad ones that were met on the way to it.
 pub(super) struct Found {
     pub(super) measured: Measured,
-    pub(super) bad: Vec<SampleError>,
+    pub(super) bad: Vec<BadSample>,
     /// For the compressed bytes that the sample still holds.
     pub(super) permits: Vec<Permit>,
 }
