@@ -100,7 +100,9 @@ impl Flow {
 
     /// Takes note where a window begins, so that it is not searched for from the first one on.
     pub(crate) fn learn(&self, start: WindowStart) {
-        self.line.windows.learn(start);
+        if self.line.rooms.samples_left(start) != Some(0) {
+            self.line.windows.learn(start);
+        }
     }
 
     /// Has the samples of a batch brought in.
@@ -118,6 +120,7 @@ impl Flow {
     pub(crate) fn take(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let line = &self.line;
         self.want(sequence);
+        line.windows.asked(sequence);
         let since = Instant::now();
         let mut counter = line.counter();
         loop {
@@ -231,11 +234,15 @@ impl Line {
 
     async fn make(self: &Arc<Self>, sequence: u64, expected: Expected) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
-        let (planned, window) = self.planned(sequence).await?;
-        let found = planned.iter().map(|sample| self.find(sequence.into(), sample.position));
+        let outline = self.outline(sequence).await?;
+        if outline.samples.is_empty() {
+            return Ok(Batch::behind_the_end(name, sequence, &outline));
+        }
+        let found = outline.samples.iter();
+        let found = found.map(|sample| self.find(sequence.into(), sample.position));
         let mut found: Vec<Found> = found.collect::<FuturesOrdered<_>>().try_collect().await?;
         let measured: Vec<_> = found.iter().map(|one| &one.measured).collect();
-        let left_out = self.rooms.left_out(&planned, &measured);
+        let left_out = self.rooms.left_out(&outline.samples, &measured);
 
         let mut bad: Vec<_> = found.iter_mut().flat_map(|one| one.bad.drain(..)).collect();
         for left_out in left_out {
@@ -270,7 +277,7 @@ impl Line {
         };
         let (layout, samples) = self.workers.run(Work::Fill, sequence, write).await?;
         let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
-        batch.about.windows = window.map(|window| [window.start, window.next()]);
+        batch.tell(&outline);
         Ok(batch)
     }
 

@@ -12,13 +12,14 @@ use super::measure::{ImageBytes, Reach};
 use super::peek::Peek;
 use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
-use super::windows::{FIRST_WINDOW, OpenWindow};
+use super::windows::{FIRST_WINDOW, OpenWindow, Outline};
 use super::workers::Bench;
 use crate::error::{BadSample, Error, Flaw, Outcome, Result, SampleError};
 use crate::image;
-use crate::pack::{Layout, SampleSize};
+use crate::pack::{Layout, Packed, SampleSize, Window};
 use crate::sample::{
     BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId, Standing,
+    WindowStart,
 };
 
 /// Makes batches one by one.
@@ -38,18 +39,21 @@ impl Reference {
         Self { rooms, pool, bench: Bench::default(), window: None, taken: 0 }
     }
 
-    /// Makes one batch of the global sequence.
+    /// Makes one batch of the global sequence; one without anything, where samples are packed and the
+    /// run ends before it.
     pub fn batch(&mut self, sequence: u64) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
         let (mut samples, mut bad) = (Vec::new(), Vec::new());
-        self.open_window_of(sequence)?;
-        let planned = self.rooms.planned(sequence, self.window.as_ref())?;
-        for planned in &planned {
+        let outline = self.outline(sequence)?;
+        if outline.samples.is_empty() {
+            return Ok(Batch::behind_the_end(name, sequence, &outline));
+        }
+        for planned in &outline.samples {
             let (sample, met) = self.find(planned.position, Reach::Whole)?;
             samples.push(sample);
             bad.extend(met);
         }
-        for left_out in self.rooms.left_out(&planned, &samples.iter().collect::<Vec<_>>()) {
+        for left_out in self.rooms.left_out(&outline.samples, &samples.iter().collect::<Vec<_>>()) {
             self.rooms.tell_left_out(&samples.remove(left_out), &mut bad)?;
         }
         let layout = self.rooms.layout(&samples);
@@ -66,29 +70,51 @@ impl Reference {
         let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
         self.rooms.write_rest(&layout, &samples, &learned, &mut rest);
         drop(rest);
-        let windows = self.window.as_ref().map(|window| [window.start, window.next()]);
         let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
-        batch.about.windows = windows;
+        batch.tell(&outline);
         Ok(batch)
     }
 
-    /// Where samples are packed, opens all windows up to the one of a batch, one after the other.
-    fn open_window_of(&mut self, sequence: u64) -> Result<()> {
-        let Some(number) = self.rooms.window_of(sequence) else { return Ok(()) };
-        self.window = self.window.take().filter(|window| window.start.number <= number);
-        while self.window.as_ref().is_none_or(|window| window.start.number < number) {
-            let start = self.window.as_ref().map_or(FIRST_WINDOW, OpenWindow::next);
-            let mut window = self.rooms.empty_window()?;
-            for position in start.position.0.. {
-                if window.is_full() {
-                    break;
-                }
-                let (sample, _) = self.find(Position(position), Reach::Beginning)?;
-                window.push(SampleSize::of(&sample));
-            }
-            self.window = Some(OpenWindow::new(start, window.pack()));
+    /// What is known of a batch. Where samples are packed, opens all windows up to its own, one after
+    /// the other, and the one behind the last for what comes behind the end.
+    fn outline(&mut self, sequence: u64) -> Result<Outline> {
+        let Some(number) = self.rooms.window_of(sequence) else {
+            return self.rooms.outline(sequence);
+        };
+        let mut window = match self.window.take() {
+            Some(window) if window.start.number <= number => window,
+            _ => self.open(FIRST_WINDOW)?,
+        };
+        while window.start.number < number && window.end().is_none() {
+            window = self.open(window.next())?;
         }
-        Ok(())
+        let samples = if !window.ends_before(sequence) {
+            window.samples(sequence)
+        } else if let Some(behind) = self.rooms.window_behind()? {
+            let packed = self.filled(window.next(), behind)?;
+            self.rooms.opened_behind(&window, packed).samples(sequence)
+        } else {
+            Vec::new()
+        };
+        let outline = window.outline(samples);
+        self.window = Some(window);
+        Ok(outline)
+    }
+
+    fn open(&mut self, start: WindowStart) -> Result<OpenWindow> {
+        let packed = self.filled(start, self.rooms.empty_window(start)?)?;
+        Ok(self.rooms.opened(start, packed))
+    }
+
+    fn filled(&mut self, start: WindowStart, mut window: Window) -> Result<Packed> {
+        for position in start.position.0.. {
+            if window.is_complete() {
+                break;
+            }
+            let (sample, _) = self.find(Position(position), Reach::Beginning)?;
+            window.push(SampleSize::of(&sample));
+        }
+        Ok(window.pack())
     }
 
     /// One sample as the model sees it. A bad sample is an error.
@@ -228,6 +254,7 @@ pub(super) fn finished(
         tokens: real().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: real().map(|sample| sample.images.len() as u64).sum(),
         windows: None,
+        end: None,
         cursor: None,
     };
     Batch { about, lease: Arc::new(lease) }

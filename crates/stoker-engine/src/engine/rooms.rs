@@ -12,8 +12,8 @@ use super::measure::of_image;
 use super::sizes::Sizes;
 use super::workers::Bench;
 use crate::error::{
-    BadSample, Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
-    Outcome, Problem, Result, SampleError,
+    BadSample, Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind,
+    Flaw, Outcome, Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
 use crate::image::Decoder;
@@ -233,6 +233,9 @@ impl Rooms {
 
     /// Counts what a batch brings to a trainer.
     pub(crate) fn count(&self, batch: &Batch) {
+        if batch.is_none() {
+            return;
+        }
         let metrics = &self.metrics;
         metrics.samples.add(batch.samples().len() as u64);
         metrics.images.add(batch.images());

@@ -206,7 +206,7 @@ fn any_packed_batch_is_made_in_any_order() {
     }
     for sequence in 0..=WINDOW {
         let batch = untold.make(sequence, PATIENCE).unwrap().expect("a batch in time");
-        let delivered = front.hand_over(batch, Duration::ZERO).unwrap();
+        let delivered = front.hand_over(batch, Duration::ZERO).unwrap().unwrap();
         let WindowStart { number, position } = front.window().unwrap();
         assert_eq!(number, (sequence + 1) / WINDOW);
         assert_eq!(delivered.cursor().unwrap().window_start(), Some(position));
