@@ -1,7 +1,6 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
 //! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader::{self as engine, Next};
@@ -89,11 +88,9 @@ impl Loader {
         }
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        match self.engine.get()?.len() {
-            Some(batches) => Ok(batches as usize),
-            None => Err(PyTypeError::new_err(made_of::ENDLESS)),
-        }
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let engine = self.engine.get()?;
+        made_of::length(py.detach(|| engine.len()), engine.is_endless())
     }
 
     #[expect(clippy::unused_self, reason = "the protocol of Python's bool()")]

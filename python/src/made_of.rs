@@ -24,8 +24,17 @@ use crate::json;
 /// How long the engine is waited for before signals are looked at.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Why an endless run has no length.
-pub(crate) const ENDLESS: &str = "an endless loader has no len(): set plan.epochs";
+/// A length, or why there is none.
+pub(crate) fn length(batches: Option<u64>, is_endless: bool) -> PyResult<usize> {
+    let why = if is_endless {
+        "an endless loader has no len(): set plan.epochs"
+    } else {
+        "how many batches of pack.max-tokens there are is not known before all samples are measured \
+         (`stoker index --sizes` does it, for all that can be used), or the last one was had: count \
+         steps until the loader ends"
+    };
+    batches.map(|batches| batches as usize).ok_or_else(|| PyTypeError::new_err(why))
+}
 
 /// The engine's report as a `stoker.Report`.
 pub(crate) fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyAny>> {

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use stoker_engine::loader as engine;
 use stoker_engine::sample::{Position, Rank, WindowStart};
 use stoker_engine::vision::Finish;
@@ -57,6 +57,16 @@ impl Maker {
         }
     }
 
+    fn sizes_known(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let engine = self.engine.get()?;
+        Ok(py.detach(|| engine.sizes_known()))
+    }
+
+    fn add_sizes(&self, py: Python<'_>, dataset: usize, sizes: &[u8]) -> PyResult<()> {
+        let engine = self.engine.get()?;
+        py.detach(|| engine.add_sizes(dataset, sizes)).map_err(|error| raise(py, &error))
+    }
+
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         made_of::report(py, &self.engine.get()?.report())
     }
@@ -103,12 +113,12 @@ impl Front {
         Ok(start.map(|WindowStart { number, position }| (number, position.0)))
     }
 
-    fn hand_over(&self, py: Python<'_>, batch: &Batch, blocked: f64) -> PyResult<Batch> {
+    fn hand_over(&self, py: Python<'_>, batch: &Batch, blocked: f64) -> PyResult<Option<Batch>> {
         let blocked = Duration::try_from_secs_f64(blocked)
             .map_err(|error| PyValueError::new_err(format!("blocked = {blocked}: {error}")))?;
         let delivered = self.engine.get()?.hand_over(Box::new(batch.engine()), blocked);
         let delivered = delivered.map_err(|error| raise(py, &error))?;
-        Ok(Batch::new(*delivered, self.finish))
+        Ok(delivered.map(|batch| Batch::new(*batch, self.finish)))
     }
 
     #[pyo3(signature = (*, batches_ago=None))]
@@ -142,11 +152,9 @@ impl Front {
         Ok(())
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        match self.engine.get()?.len() {
-            Some(batches) => Ok(batches as usize),
-            None => Err(PyTypeError::new_err(made_of::ENDLESS)),
-        }
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let engine = self.engine.get()?;
+        made_of::length(py.detach(|| engine.len()), engine.is_endless())
     }
 
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -155,6 +163,26 @@ impl Front {
 
     fn index_files(&self) -> PyResult<Vec<Vec<std::path::PathBuf>>> {
         Ok(self.engine.get()?.index_files())
+    }
+
+    fn sizes_known(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let engine = self.engine.get()?;
+        Ok(py.detach(|| engine.sizes_known()))
+    }
+
+    fn sizes<'py>(
+        &self,
+        py: Python<'py>,
+        dataset: usize,
+        row: u64,
+        most: usize,
+    ) -> PyResult<(Bound<'py, PyBytes>, Option<u64>)> {
+        let engine = self.engine.get()?;
+        if dataset >= engine.index_files().len() {
+            return Err(PyValueError::new_err(format!("there is no dataset {dataset}")));
+        }
+        let (sizes, next) = py.detach(|| engine.sizes(dataset, row, most));
+        Ok((PyBytes::new(py, &sizes), next))
     }
 
     #[getter]

@@ -92,8 +92,13 @@ class Loader:
     def __len__(self) -> int:
         """Batches of this rank in the whole run.
 
+        With `pack.max-tokens` it is known once the last batch was had, or where all samples were
+        measured (`stoker index --sizes`): then all are packed once to count, which takes seconds
+        for a million.
+
         Raises:
-            TypeError: The run is endless, as it is without `plan.epochs`.
+            TypeError: The run is endless, as it is without `plan.epochs`, or the number is not
+                known yet.
         """
 
     def __bool__(self) -> Literal[True]: ...
@@ -190,8 +195,22 @@ class Maker:
             window: What `Front.window` says. With `pack.max-tokens` a maker that is not told has to
                 measure all samples from the first one on.
 
+        Returns:
+            The batch. Where samples are packed, one that the run ends before has nothing in it but
+            where that is, for `Front.hand_over`.
+
         Raises:
             FetchError, SampleError, DatasetError, BudgetError, StoppedError: As `next(loader)`.
+        """
+
+    def sizes_known(self) -> list[int]:
+        """Of each dataset, how many sizes of samples are known on this host; see `Front.sizes`."""
+
+    def add_sizes(self, dataset: int, sizes: bytes) -> None:
+        """Takes sizes of a dataset's samples that are known elsewhere; see `Front.sizes`.
+
+        Raises:
+            BugError: There is no such dataset.
         """
 
     def report(self) -> Report:
@@ -226,7 +245,8 @@ class Front:
     def sequence_at(self, steps: int) -> int | None:
         """The place in the global sequence of the batch that comes `steps` after the next one.
 
-        None after the end of a finite run.
+        None after the end of a finite run. Where samples are packed the end may not be known yet;
+        then a batch that `hand_over` finds to be behind it has a place too.
         """
 
     def window(self) -> Window | None:
@@ -235,11 +255,12 @@ class Front:
         None where batches go by `pack.batch-size`.
         """
 
-    def hand_over(self, batch: Batch, blocked: float) -> Batch:
+    def hand_over(self, batch: Batch, blocked: float) -> Batch | None:
         """Counts the next batch, for which the trainer was blocked so many seconds.
 
         Returns:
-            The batch with its state, over the same memory.
+            The batch with its state, over the same memory; None if it shows that the run has ended
+            before it, so that it goes to nobody.
 
         Raises:
             BugError: It is not the one that comes next.
@@ -270,8 +291,13 @@ class Front:
     def __len__(self) -> int:
         """Batches of this rank in the whole run.
 
+        With `pack.max-tokens` it is known once the last batch was had, or where all samples were
+        measured (`stoker index --sizes`): then all are packed once to count, which takes seconds
+        for a million.
+
         Raises:
-            TypeError: The run is endless, as it is without `plan.epochs`.
+            TypeError: The run is endless, as it is without `plan.epochs`, or the number is not
+                known yet.
         """
 
     def report(self) -> Report:
@@ -282,6 +308,27 @@ class Front:
 
         None for a dataset whose index lies beside its shards, or more than 1 GiB of whose rows were
         copied: each host had better index that itself.
+        """
+
+    def sizes_known(self) -> list[int]:
+        """Of each dataset, how many sizes of samples are known here, for packing.
+
+        0 where they are more than 1 GiB, and without `pack.max-tokens`.
+        """
+
+    def sizes(self, dataset: int, row: int, most: int) -> tuple[bytes, int | None]:
+        """The sizes that are known of a dataset's samples, from a row on, for a maker elsewhere.
+
+        Args:
+            dataset: Its number in the recipe.
+            row: The first that is asked for.
+            most: Bytes, at least 32: those of one sample.
+
+        Returns:
+            What `Maker.add_sizes` takes, and the row from which on there are more, if there are.
+
+        Raises:
+            ValueError: There is no such dataset.
         """
 
     @property

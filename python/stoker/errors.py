@@ -30,7 +30,8 @@ class BadSample(SimpleNamespace):
     sample: tuple[int, int]
     """Dataset and row, both from 0."""
     outcome: str
-    """`replaced` by another row, or `neutralised`."""
+    """`replaced` by another row; `neutralised`: it keeps its place, with nothing to learn; or
+    `left-out` of its batch, which has no room for what it became since it was measured."""
     room: str
     """Where it was found: `dataset`, `fetch`, `image`, `vision`, `text`, …"""
     code: str

@@ -43,10 +43,13 @@ class Report(SimpleNamespace):
     """Bad samples that were replaced by another row; a spare that is bad too counts again."""
     neutralised: int
     """Bad samples that kept their place, learned nothing and show no image."""
+    left_out: int
+    """Bad samples that lost their place to none: they changed since their batch was packed, and
+    have no room in it any more."""
     bad_samples: list[str]
     """What was wrong with the latest of them (100 at most), oldest first."""
     flaws: list[SimpleNamespace]
-    """How many there were of each kind: `room`, `code`, `outcome` (`replaced` or `neutralised`),
+    """How many there were of each kind: `room`, `code`, `outcome` (as of a `BadSample`),
     `samples`."""
     workers: int
     """Worker threads."""

@@ -53,6 +53,9 @@ class Maker:
         self.made += 1
         return Batch(sequence, self.recipe.get("bytes", 1000))
 
+    def sizes_known(self) -> list[int]:
+        return [0]
+
     def report(self) -> SimpleNamespace:
         busy = self.made * self.recipe.get("seconds", 0.01)
         read = self.made * self.recipe.get("reads", 100)
@@ -132,6 +135,9 @@ class Front:
     def rewind(self) -> None:
         self.done, self.ended = 0, False
 
+    def sizes_known(self) -> list[int]:
+        return [0]
+
     def index_files(self) -> list[list[Path]]:
         return [[Path(path) for path in self.recipe.get("index_files", [])]]
 
@@ -161,6 +167,7 @@ class Front:
             "neutral_images": 0,
             "replaced": 0,
             "neutralised": 0,
+            "left_out": 0,
             "bad_samples": [],
             "flaws": [],
             "workers": 0,

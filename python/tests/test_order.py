@@ -7,6 +7,7 @@ import json
 import runpy
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import stoker
@@ -27,10 +28,75 @@ def test_the_golden_orders_are_what_the_model_writes(files, name):
     assert files[name] == (GOLDEN / name).read_text()
 
 
-def test_the_golden_batches_of_a_budget_are_what_the_model_writes():
-    golden = GOLDEN.parent / "pack" / "batches.json"
-    model = runpy.run_path(str(golden.parent / "model.py"))
-    assert model["written"]() == golden.read_text()
+PACKED = GOLDEN.parent / "pack"
+
+
+@pytest.fixture(scope="module")
+def packing():
+    """The model of which samples share a batch."""
+    return SimpleNamespace(**runpy.run_path(str(PACKED / "model.py")))
+
+
+def test_the_golden_batches_of_a_budget_are_what_the_model_writes(packing):
+    assert packing.written() == (PACKED / "batches.json").read_text()
+    assert packing.passes_written() == (PACKED / "passes.json").read_text()
+
+
+@pytest.fixture(scope="module")
+def stream(plain_recipe) -> tuple[list[tuple[int, int]], list[tuple[int, list[int]]]]:
+    """The samples of twelve epochs in the order of the plan: which, and their sizes."""
+    alone = {"pack.batch-size": 1, "plan.epochs": 12, "vision.pixels": "u8"}
+    ids, sizes = [], []
+    with stoker.Loader(plain_recipe, overrides=alone) as loader:
+        for batch in loader:
+            ids += batch.samples
+            arrays = batch.numpy()
+            patches = arrays["image_grid_thw"].prod(axis=1).tolist()
+            sizes.append((arrays["input_ids"].shape[1], patches))
+    return ids, sizes
+
+
+@pytest.mark.parametrize("remainder", ["fill", "pad", "drop"])
+@pytest.mark.parametrize(
+    ("epochs", "lanes", "limits"),
+    [
+        (1, 8, {"max_tokens": 300}),
+        (6, 4, {"max_tokens": 200, "min_images_per_batch": 2, "max_images": 3}),
+        (7, 2, {"max_tokens": 256, "pad_to_multiple": 48, "max_patches": 600}),
+    ],
+)
+def test_a_packed_run_is_the_models(
+    plain_recipe, packing, stream, remainder, epochs, lanes, limits
+):
+    ids, sizes = stream
+    samples = [packing.Sample(tokens, patches) for tokens, patches in sizes]
+    length = 24 * epochs
+    batches, behind = packing.run(samples, length, lanes, packing.Limits(**limits))
+    expected = [[ids[position] for position in batch] for batch in batches]
+    after = [[ids[position] for position in batch] for batch in behind]
+    recipe = plain_recipe | {
+        "plan": {"epochs": epochs, "lanes": lanes, "remainder": remainder},
+        "pack": {name.replace("_", "-"): value for name, value in limits.items()},
+        "vision": plain_recipe["vision"] | {"pixels": "u8"},
+    }
+    for ranks in {1, 2, lanes}:
+        steps = len(batches) // ranks if remainder == "drop" else -(-len(batches) // ranks)
+        seen = []
+        for rank in range(ranks):
+            with stoker.Loader(recipe, rank=rank, world_size=ranks) as loader:
+                seen.append([(batch.samples, batch.sample_mask) for batch in loader])
+                assert len(seen[-1]) == steps
+        seen = [batch for step in zip(*seen, strict=True) for batch in step]
+        inside, filled = seen[: len(batches)], seen[len(batches) :]
+        assert [of for of, _ in inside] == expected[: len(inside)]
+        least = limits.get("min_images_per_batch", 0)
+        for of, mask in inside:
+            images = sum(1 + row % 2 for _, row in of)
+            assert mask == [True] * len(of) + [False] * max(0, least - images)
+        if remainder == "pad":
+            assert all(of == [] and mask and not any(mask) for of, mask in filled)
+        else:
+            assert [of for of, _ in filled] == after[: len(filled)]
 
 
 ORDER = model.Recipe(

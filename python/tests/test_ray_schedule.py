@@ -40,6 +40,24 @@ def test_every_batch_is_handed_over_once_and_in_order_whatever_happens_to_worker
     assert simulation.peak + WITH_TRAINER * LARGEST <= room, f"seed {seed}"
 
 
+def test_batches_behind_an_end_that_is_found_on_the_way_are_forgotten():
+    simulation = Simulation(batches=40)
+
+    def sequence_at(steps):
+        # The batches of the last window say where the end is: here those from 30 on.
+        place = len(simulation.delivered) + steps
+        is_known = len(simulation.delivered) > 30
+        return None if is_known and place >= simulation.batches else place
+
+    simulation.schedule._sequence_at = sequence_at
+    simulation.start()
+    simulation.run()
+    assert simulation.delivered == list(range(40))
+    simulation.schedule.step(simulation.now)
+    assert not simulation.schedule.open
+    assert simulation.schedule.head() is None
+
+
 def slow(simulation, worker):
     simulation.seconds[worker] = 40.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -100,10 +101,17 @@ def test_an_index_of_several_pieces_comes_whole(tmp_path):
         (worker._folder() / name).unlink(missing_ok=True)
 
 
+class Opened(NamedTuple):
+    overrides: dict
+
+    def sizes_known(self) -> list[int]:
+        return [0]
+
+
 def test_a_worker_whose_host_has_the_index_uses_it_where_it_lies(tmp_path):
     path = tmp_path / "data.stoker-index"
     path.write_bytes(b"index")
-    here = worker.StokerWorker(lambda _, overrides: overrides)
+    here = worker.StokerWorker(lambda _, overrides: Opened(overrides))
     assert here.lacks([[(str(path), 5)]]) == []
     assert here.open({}, {"engine.workers": 2}).error is None
-    assert here._maker == {"engine.workers": 2}
+    assert here._maker.overrides == {"engine.workers": 2}

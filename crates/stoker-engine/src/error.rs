@@ -153,13 +153,15 @@ pub struct SampleError {
 
 /// What became of a bad sample in a run that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is not in its batch. Another row stands in its place, but for one that was found to be
-    /// larger than it was packed as: that leaves none.
+    /// It is not in its batch: another row stands in its place.
     Replaced,
     /// It keeps its place, and nothing of it is learned or shown.
     Neutralised,
+    /// It is not in its batch, and nothing stands in its place: it is larger than it was when its
+    /// batch was packed, and has no room there.
+    LeftOut,
 }
 
 impl Outcome {
@@ -168,6 +170,7 @@ impl Outcome {
         match self {
             Self::Replaced => "replaced",
             Self::Neutralised => "neutralised",
+            Self::LeftOut => "left-out",
         }
     }
 }

@@ -97,7 +97,10 @@ impl Loader {
         else {
             return Ok(Next::Waiting);
         };
-        let batch = self.front.hand_over(batch, asked.elapsed())?;
+        let Some(batch) = self.front.hand_over(batch, asked.elapsed())? else {
+            self.front.end();
+            return Ok(Next::End);
+        };
         let mut running = self.running();
         running.taken += 1;
         running.asking_since = None;
@@ -149,9 +152,14 @@ impl Loader {
         Ok(())
     }
 
-    /// Batches of this rank in the whole run; `None` if it is endless.
+    /// Batches of this rank in the whole run, if that is known: see [`Front::len`].
     pub fn len(&self) -> Option<u64> {
         self.front.len()
+    }
+
+    /// Whether the run has no end.
+    pub fn is_endless(&self) -> bool {
+        self.front.is_endless()
     }
 
     /// Whether the run has no batches.

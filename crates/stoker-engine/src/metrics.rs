@@ -193,6 +193,8 @@ pub struct Metrics {
     pub replaced: Counter,
     /// Bad samples that were neutralised.
     pub neutralised: Counter,
+    /// Bad samples that were left out of their batch, with nothing in their place.
+    pub left_out: Counter,
     /// Worker threads of the engine.
     pub workers: Gauge,
     waits: Mutex<Waits>,
@@ -227,6 +229,7 @@ impl Metrics {
         match bad.outcome {
             Outcome::Replaced => self.replaced.add(1),
             Outcome::Neutralised => self.neutralised.add(1),
+            Outcome::LeftOut => self.left_out.add(1),
         }
         let mut known = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner);
         if known.latest.len() == BAD_SAMPLES {

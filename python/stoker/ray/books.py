@@ -173,7 +173,14 @@ class Books:
         return self.open[0] if self.open else None
 
     def extend(self) -> None:
-        """Opens batches as far ahead as the workers may look."""
+        """Opens batches as far ahead as the workers may look, and closes those behind the end.
+
+        How long a run of packed samples is may not be known before its last batches are made.
+        """
+        while self.open and self._sequence_at(len(self.open) - 1) is None:
+            batch = self.open.pop()
+            del self._by_sequence[batch.sequence]
+            self._abandon(batch)
         wanted = max(WINDOW, sum(worker.slots + DEPTH for worker in self.workers.values()))
         while len(self.open) < wanted:
             sequence = self._sequence_at(len(self.open))

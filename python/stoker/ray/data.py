@@ -65,7 +65,8 @@ def dataset(
 
     Raises:
         RecipeError, DatasetError, FetchError: As for `stoker.Loader`.
-        TypeError: The run is endless: set `plan.epochs`.
+        TypeError: The run is endless: set `plan.epochs`. With `pack.max-tokens`, not all samples
+            are measured: see `stoker.Loader.__len__`.
     """
     document = _document(recipe, overrides)
     batches = len(Front(document, rank=0, world_size=1))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from stoker._native import Front
     from stoker.ray.roster import Roster
 
 EVERY = 1.0
@@ -72,8 +73,8 @@ class Work:
 
     open_maker: Callable[..., Any]
     document: dict[str, Any]
-    index_files: list[list[Path]]
-    """Of each dataset."""
+    front: Front
+    """Has the indexes, and the sizes of samples."""
     own: set[str]
     """Keys of the section `engine` that the recipe sets itself."""
 
@@ -241,7 +242,9 @@ class Fleet:
         )
         hired = Hired(number, share, seat, node.address, handle, now)
         self._hired[number] = hired
-        files = [[(str(it), it.stat().st_size) for it in of] for of in self._work.index_files]
+        files = [
+            [(str(it), it.stat().st_size) for it in of] for of in self._work.front.index_files()
+        ]
         self._then(hired, handle.lacks.remote(files), self._send)
         return reserved
 
@@ -281,6 +284,20 @@ class Fleet:
         if answer.error is not None:
             self._end(hired.number, brief(answer.error), answer.error)
             return
+        both = zip(self._work.front.sizes_known(), answer.sizes_known, strict=True)
+        self._tell_sizes(hired, [it for it, (here, there) in enumerate(both) if here > there], 0)
+
+    def _tell_sizes(self, hired: Hired, datasets: list[int], row: int) -> None:
+        """Sends the sizes of samples that its host may not know, a parcel at a time."""
+        if not datasets:
+            self._ready(hired)
+            return
+        sizes, then = self._work.front.sizes(datasets[0], row, PARCEL)
+        told = hired.handle.add_sizes.remote(datasets[0], sizes)
+        left = datasets[1:] if then is None else datasets
+        self._then(hired, told, lambda hired, _: self._tell_sizes(hired, left, then or 0))
+
+    def _ready(self, hired: Hired) -> None:
         hired.ready = time.monotonic()
         seat = hired.seat
         self._dispatcher.join(

@@ -115,7 +115,7 @@ class RayLoader:
             work=Work(
                 open_maker=self._open_maker,
                 document=document,
-                index_files=front.index_files(),
+                front=front,
                 own=set(_sets(document, "engine")),
             ),
             wish=wish,
@@ -152,6 +152,10 @@ class RayLoader:
                 call = self._wait()
                 blocked = time.monotonic() - begun
                 batch = self._front.hand_over(self._dispatcher.values[call.number], blocked)
+                if batch is None:  # that the run has ended is known only now
+                    self._restart()
+                    self._front.end()
+                    raise StopIteration
                 self._dispatcher.schedule.handed_over()
                 if counts.batches > 0:
                     counts.blocked_seconds += blocked
@@ -202,7 +206,7 @@ class RayLoader:
         """Batches of this rank in the whole run.
 
         Raises:
-            TypeError: The run is endless, as it is without `plan.epochs`.
+            TypeError: The run is endless, or how long it is is not known yet; see `stoker.Loader`.
         """
         return len(self._front)
 

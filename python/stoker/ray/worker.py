@@ -37,6 +37,8 @@ class Answer(NamedTuple):
 
     nbytes: int
     error: Exception | None = None
+    sizes_known: Sequence[int] = ()
+    """Of each dataset, how many sizes of samples this host knows."""
 
 
 class Piece(NamedTuple):
@@ -83,13 +85,20 @@ class StokerWorker:
                 growing.replace(kept)
 
     def open(self, recipe: dict[str, Any], overrides: dict[str, Any]) -> Answer:
-        """Opens the data. Errors are answers, so that they arrive as what they are."""
+        """Opens the data, and says what is known of it.
+
+        Errors are answers, so that they arrive as what they are.
+        """
         recipe = indexed_in(_folder(), recipe, self._shipped)
         try:
             self._maker = self._open_maker(recipe, overrides=overrides)
         except StokerError as error:
             return Answer(0, error)
-        return Answer(0)
+        return Answer(0, sizes_known=self._maker.sizes_known())
+
+    def add_sizes(self, dataset: int, sizes: bytes) -> None:
+        """Takes sizes that the rank knows; see `stoker._native.Maker.add_sizes`."""
+        self._maker.add_sizes(dataset, sizes)
 
     @ray.method(concurrency_group="make", num_returns=2)
     def make(

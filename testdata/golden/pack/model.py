@@ -1,8 +1,9 @@
 """Which samples share a batch, written from `docs/rooms/pack.md` alone and without looking at the
 engine.
 
-As plain as can be. `python model.py` writes the golden batches to `batches.json`, which the engine's
-tests compare with; `python/tests/test_order.py` checks that the file is what this program writes.
+As plain as can be. `python model.py` writes the golden batches to `batches.json`, and those of runs that
+end to `passes.json`, which the engine's tests compare with; `python/tests/test_order.py` checks that the
+files are what this program writes, and loaders against it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def place(samples: list[Sample], count: int, limits: Limits) -> list[Batch] | No
         may = [
             (batch.cost, index)
             for index, batch in enumerate(batches)
-            if (not lacking or batch.sums[1] < least) and limits.allow(plus(batch.sums, sample.sums))
+            if (not lacking or batch.sums[1] < least)
+            and limits.allow(plus(batch.sums, sample.sums))
         ]
         if not may:
             return False
@@ -100,26 +102,64 @@ def rounds_of(lanes: int) -> int:
     return rounds
 
 
-def window(stream: list[Sample], lanes: int, limits: Limits) -> list[list[int]]:
-    """The batches of the window that the stream begins with, in the order that they come."""
-    rounds = rounds_of(lanes)
+def in_turn(placed: list[Batch], lanes: int) -> list[list[int]]:
+    """The batches in the order that they come."""
+    ranked = sorted(placed, key=lambda batch: (-batch.cost, min(batch.numbers)))
+    whole = len(ranked) // lanes
+    bits = 0
+    while 2**bits < whole:
+        bits += 1
+    order = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(2**bits)] if bits else [0]
+    rounds = [ranked[number * lanes :][:lanes] for number in order if number < whole]
+    return [sorted(batch.numbers) for batch in sum(rounds, []) + ranked[whole * lanes :]]
+
+
+def window(
+    stream: list[Sample],
+    lanes: int,
+    limits: Limits,
+    rounds: int,
+    left: int | None = None,
+) -> tuple[list[list[int]], bool]:
+    """The batches of the window that the stream begins with, and whether a run that has so many
+    samples left ends with it."""
     count = lanes * rounds
     length, sums = 0, [0, 0, 0]
-    while all(have <= most * count for have, most in zip(sums, limits.most, strict=True)):
+    while length != left and all(
+        have <= most * count for have, most in zip(sums, limits.most, strict=True)
+    ):
         sums = plus(sums, stream[length].sums)
         length += 1
-    placed = None
-    while placed is None:
+    while (placed := place(stream[:length], count, limits)) is None:
         length -= 1
-        placed = place(stream[:length], count, limits)
-    ranked = sorted(placed, key=lambda batch: (-batch.cost, min(batch.numbers)))
-    bits = rounds.bit_length() - 1
+    if length != left:
+        return in_turn(placed, lanes), False
+    least = 1
+    while least < count:
+        middle = (least + count) // 2
+        fewer = place(stream[:length], middle, limits)
+        if fewer is None:
+            least = middle + 1
+        else:
+            placed, count = fewer, middle
+    return in_turn(placed, lanes), True
 
-    def reverse(number: int) -> int:
-        return int(f"{number:0{bits}b}"[::-1], 2)
 
-    turns = range(count)
-    return [sorted(ranked[reverse(n // lanes) * lanes + n % lanes].numbers) for n in turns]
+def run(
+    stream: list[Sample], samples: int, lanes: int, limits: Limits
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The positions in each batch of a run over so many samples, and in each behind its end."""
+    batches: list[list[int]] = []
+    start, ends = 0, False
+
+    def moved(some: list[list[int]]) -> list[list[int]]:
+        return [[start + number for number in batch] for batch in some]
+
+    while not ends:
+        some, ends = window(stream[start:], lanes, limits, rounds_of(lanes), samples - start)
+        batches += moved(some)
+        start += sum(map(len, some))
+    return batches, moved(window(stream[start:], lanes, limits, 1)[0])
 
 
 def samples_of(seed: int, longest: int) -> list[Sample]:
@@ -142,23 +182,46 @@ CASES = [
 ]
 
 
+PASSES = [
+    (6, 700, {"max_tokens": 1000}),
+    (4, 431, {"max_tokens": 1000, "min_images_per_batch": 1, "pad_to_multiple": 64}),
+    (16, 37, {"max_tokens": 600, "max_images": 5}),
+    (8, 1, {"max_tokens": 600, "max_patches": 1728}),
+    (1, 500, {"max_tokens": 800, "max_patches": 1728}),
+]
+
+
+def of_case(lanes: int, limits: dict, used: list[Sample], **more: object) -> dict:
+    samples = [[sample.tokens, sample.images] for sample in used]
+    return {"lanes": lanes, **limits, "samples": samples, **more}
+
+
+def as_text(cases: list[dict]) -> str:
+    return "[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases) + "\n]\n"
+
+
+def passes_written() -> str:
+    """The golden file of runs that end."""
+    cases = []
+    for seed, (lanes, length, limits) in enumerate(PASSES):
+        stream = samples_of(100 + seed, 590)
+        batches, behind = run(stream, length, lanes, Limits(**limits))
+        used = stream[: length + sum(map(len, behind)) + 40]
+        cases.append(of_case(lanes, limits, used, length=length, batches=batches, behind=behind))
+    return as_text(cases)
+
+
 def written() -> str:
     """The golden file."""
     cases = []
     for seed, (lanes, limits) in enumerate(CASES):
         stream = samples_of(seed, 590)
-        batches = window(stream, lanes, Limits(**limits))
+        batches, _ = window(stream, lanes, Limits(**limits), rounds_of(lanes))
         used = stream[: sum(map(len, batches)) + 40]
-        cases.append(
-            {
-                "lanes": lanes,
-                **limits,
-                "samples": [[sample.tokens, sample.images] for sample in used],
-                "batches": batches,
-            }
-        )
-    return "[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases) + "\n]\n"
+        cases.append(of_case(lanes, limits, used, batches=batches))
+    return as_text(cases)
 
 
 if __name__ == "__main__":
     (HERE / "batches.json").write_text(written())
+    (HERE / "passes.json").write_text(passes_written())

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::block::{Lease, Memory};
+use super::windows::Outline;
 use crate::error::{BadSample, Error, Result};
-use crate::pack::{Scalar, Tensor};
+use crate::pack::{ALIGNMENT, Scalar, Tensor};
 use crate::plan::Cursor;
 use crate::sample::{BatchName, SampleId, WindowStart};
 
@@ -35,10 +36,46 @@ pub(crate) struct About {
     pub(crate) images: u64,
     /// Where its window begins and the next one, where samples are packed.
     pub(crate) windows: Option<[WindowStart; 2]>,
+    /// Length of the global sequence, where it was not known before this batch's window was opened.
+    pub(crate) end: Option<u64>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Batch {
+    /// What is made in place of a batch that the run ends before: nothing, and where the end is.
+    pub(super) fn behind_the_end(name: BatchName, sequence: u64, outline: &Outline) -> Self {
+        let about = About {
+            name,
+            sequence,
+            samples: Vec::new(),
+            sample_mask: Vec::new(),
+            tensors: Vec::new(),
+            scalars: Vec::new(),
+            bad: Vec::new(),
+            tokens: 0,
+            images: 0,
+            windows: None,
+            end: None,
+            cursor: None,
+        };
+        // Some bytes: a buffer of none has no place in memory, and not all that it passes take that.
+        let lease = Lease::shared(Box::new([0; ALIGNMENT]));
+        let mut batch = Self { about, lease: Arc::new(lease) };
+        batch.tell(outline);
+        batch
+    }
+
+    /// Whether there is no such batch: see [`Self::behind_the_end`].
+    pub(crate) fn is_none(&self) -> bool {
+        self.about.tensors.is_empty()
+    }
+
+    /// Takes down what its window tells of the run.
+    pub(super) fn tell(&mut self, outline: &Outline) {
+        self.about.windows = outline.windows;
+        self.about.end = outline.end;
+    }
+
     /// Its name: lane and number.
     pub fn name(&self) -> BatchName {
         self.about.name

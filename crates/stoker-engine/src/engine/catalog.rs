@@ -31,7 +31,7 @@ pub(crate) struct Catalog {
 }
 
 /// What a thread that opens has to tell.
-enum Told {
+enum Opening {
     Progress { number: usize, done: u64, all: u64 },
     Opened { number: usize, dataset: Result<Box<Dataset>> },
 }
@@ -157,13 +157,13 @@ fn open_some(
     components: &[Component],
     fetcher: &Fetcher,
     next: &AtomicUsize,
-    sender: &SyncSender<Told>,
+    sender: &SyncSender<Opening>,
 ) {
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let Some(component) = components.get(number) else { return };
         let mut progress = |done, all| {
-            sender.send(Told::Progress { number, done, all }).unwrap_or_default();
+            sender.send(Opening::Progress { number, done, all }).unwrap_or_default();
         };
         let dataset = open_one(component, fetcher, &mut progress).map(Box::new);
         let failed = dataset.as_ref().is_err_and(|error| !matches!(error, Error::Recipe(_)));
@@ -171,27 +171,27 @@ fn open_some(
             // What the recipe got wrong is told at once; all else ends with the first.
             next.store(components.len(), Ordering::Relaxed);
         }
-        sender.send(Told::Opened { number, dataset }).unwrap_or_default();
+        sender.send(Opening::Opened { number, dataset }).unwrap_or_default();
     }
 }
 
 /// Takes in what the threads tell until all have ended.
 fn gather(
     count: usize,
-    told: &Receiver<Told>,
+    told: &Receiver<Opening>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<Dataset>> {
     let mut sizes = vec![(0, 0); count];
     let mut opened: Vec<Option<Result<Box<Dataset>>>> = (0..count).map(|_| None).collect();
     for news in told {
         match news {
-            Told::Progress { number, done, all } => {
+            Opening::Progress { number, done, all } => {
                 sizes[number] = (done, all);
                 let sum = |(a, b): (u64, u64), (c, d): &(u64, u64)| (a + c, b + d);
                 let (done, all) = sizes.iter().fold((0, 0), sum);
                 progress(done, all);
             }
-            Told::Opened { number, dataset } => opened[number] = Some(dataset),
+            Opening::Opened { number, dataset } => opened[number] = Some(dataset),
         }
     }
     let (mut datasets, mut problems) = (Vec::new(), Vec::new());

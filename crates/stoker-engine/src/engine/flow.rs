@@ -35,7 +35,7 @@ use super::pool::{Expected, Pool};
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
 use super::workers::{Bench, Work, Workers, message};
-use crate::error::{BudgetError, Error, Flaw, Result};
+use crate::error::{BudgetError, Error, Flaw, Outcome, Result};
 use crate::sample::{EncodedImage, Measured, Standing, WindowStart};
 
 use find::Found;
@@ -60,7 +60,7 @@ struct Line {
     large_image: Semaphore,
     /// The batches that may have memory.
     wanted: watch::Sender<BTreeSet<u64>>,
-    sizes: find::Sizes,
+    typical_image: find::TypicalImage,
     windows: windows::Windows,
     counter: Mutex<Counter>,
     arrived: Condvar,
@@ -89,7 +89,7 @@ impl Flow {
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
             large_image: Semaphore::new(1),
             wanted: watch::Sender::default(),
-            sizes: find::Sizes::default(),
+            typical_image: find::TypicalImage::default(),
             windows: windows::Windows::default(),
             counter: Mutex::default(),
             arrived: Condvar::new(),
@@ -100,7 +100,9 @@ impl Flow {
 
     /// Takes note where a window begins, so that it is not searched for from the first one on.
     pub(crate) fn learn(&self, start: WindowStart) {
-        self.line.windows.learn(start);
+        if self.line.rooms.samples_left(start) != Some(0) {
+            self.line.windows.learn(start);
+        }
     }
 
     /// Has the samples of a batch brought in.
@@ -118,6 +120,7 @@ impl Flow {
     pub(crate) fn take(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let line = &self.line;
         self.want(sequence);
+        line.windows.asked(sequence);
         let since = Instant::now();
         let mut counter = line.counter();
         loop {
@@ -231,15 +234,19 @@ impl Line {
 
     async fn make(self: &Arc<Self>, sequence: u64, expected: Expected) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
-        let (planned, window) = self.planned(sequence).await?;
-        let found = planned.iter().map(|sample| self.find(sequence.into(), sample.position));
+        let outline = self.outline(sequence).await?;
+        if outline.samples.is_empty() {
+            return Ok(Batch::behind_the_end(name, sequence, &outline));
+        }
+        let found = outline.samples.iter();
+        let found = found.map(|sample| self.find(sequence.into(), sample.position));
         let mut found: Vec<Found> = found.collect::<FuturesOrdered<_>>().try_collect().await?;
         let measured: Vec<_> = found.iter().map(|one| &one.measured).collect();
-        let left_out = self.rooms.left_out(&planned, &measured);
+        let left_out = self.rooms.left_out(&outline.samples, &measured);
 
         let mut bad: Vec<_> = found.iter_mut().flat_map(|one| one.bad.drain(..)).collect();
         for left_out in left_out {
-            bad.push(self.rooms.changed(&found.remove(left_out).measured)?);
+            self.rooms.tell_left_out(&found.remove(left_out).measured, &mut bad)?;
         }
         let (mut samples, permits): (Vec<_>, Vec<_>) =
             found.into_iter().map(|one| (one.measured, one.permits)).unzip();
@@ -257,7 +264,8 @@ impl Line {
         let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
         for (sample, flaw) in samples.iter_mut().zip(flaws) {
             if let Some(flaw) = flaw {
-                bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+                let error = self.rooms.bad(sample.id, flaw, &sample.origin)?;
+                bad.push(error.into_bad(Outcome::Neutralised));
                 sample.standing = Standing::Neutral;
             }
         }
@@ -269,7 +277,7 @@ impl Line {
         };
         let (layout, samples) = self.workers.run(Work::Fill, sequence, write).await?;
         let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
-        batch.about.windows = window.map(|window| [window.start, window.next()]);
+        batch.tell(&outline);
         Ok(batch)
     }
 

@@ -7,6 +7,7 @@ mod block;
 mod budget;
 mod catalog;
 mod flow;
+mod length;
 mod machine;
 mod measure;
 mod peek;
@@ -24,4 +25,5 @@ pub use peek::Peek;
 pub use rooms::Rooms;
 
 pub(crate) use flow::{Findings, Flow, Told};
+pub(crate) use sizes::Sizes;
 pub(crate) use windows::FIRST_WINDOW;

@@ -12,13 +12,14 @@ use super::measure::{ImageBytes, Reach};
 use super::peek::Peek;
 use super::pool::Pool;
 use super::rooms::{Rooms, flaw_of};
-use super::windows::{FIRST_WINDOW, OpenWindow};
+use super::windows::{FIRST_WINDOW, OpenWindow, Outline};
 use super::workers::Bench;
-use crate::error::{Error, Flaw, Outcome, Result, SampleError};
+use crate::error::{BadSample, Error, Flaw, Outcome, Result, SampleError};
 use crate::image;
-use crate::pack::{Layout, SampleSize};
+use crate::pack::{Layout, Packed, SampleSize, Window};
 use crate::sample::{
     BatchName, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId, Standing,
+    WindowStart,
 };
 
 /// Makes batches one by one.
@@ -38,19 +39,22 @@ impl Reference {
         Self { rooms, pool, bench: Bench::default(), window: None, taken: 0 }
     }
 
-    /// Makes one batch of the global sequence.
+    /// Makes one batch of the global sequence; one without anything, where samples are packed and the
+    /// run ends before it.
     pub fn batch(&mut self, sequence: u64) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
         let (mut samples, mut bad) = (Vec::new(), Vec::new());
-        self.open_window_of(sequence)?;
-        let planned = self.rooms.planned(sequence, self.window.as_ref())?;
-        for planned in &planned {
+        let outline = self.outline(sequence)?;
+        if outline.samples.is_empty() {
+            return Ok(Batch::behind_the_end(name, sequence, &outline));
+        }
+        for planned in &outline.samples {
             let (sample, met) = self.find(planned.position, Reach::Whole)?;
             samples.push(sample);
             bad.extend(met);
         }
-        for left_out in self.rooms.left_out(&planned, &samples.iter().collect::<Vec<_>>()) {
-            bad.push(self.rooms.changed(&samples.remove(left_out))?);
+        for left_out in self.rooms.left_out(&outline.samples, &samples.iter().collect::<Vec<_>>()) {
+            self.rooms.tell_left_out(&samples.remove(left_out), &mut bad)?;
         }
         let layout = self.rooms.layout(&samples);
         let (mut slots, seal) = self.draft(layout.bytes)?.split(&slot_ranges(&layout));
@@ -58,36 +62,59 @@ impl Reference {
         let mut slots = slots.into_iter();
         for sample in &mut samples {
             if let Some(flaw) = self.fill(sample, &mut slots) {
-                bad.push(self.rooms.bad(sample.id, flaw, &sample.origin)?);
+                let error = self.rooms.bad(sample.id, flaw, &sample.origin)?;
+                bad.push(error.into_bad(Outcome::Neutralised));
                 sample.standing = Standing::Neutral;
             }
         }
         let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
         self.rooms.write_rest(&layout, &samples, &learned, &mut rest);
         drop(rest);
-        let windows = self.window.as_ref().map(|window| [window.start, window.next()]);
         let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
-        batch.about.windows = windows;
+        batch.tell(&outline);
         Ok(batch)
     }
 
-    /// Where samples are packed, opens all windows up to the one of a batch, one after the other.
-    fn open_window_of(&mut self, sequence: u64) -> Result<()> {
-        let Some(number) = self.rooms.window_of(sequence) else { return Ok(()) };
-        self.window = self.window.take().filter(|window| window.start.number <= number);
-        while self.window.as_ref().is_none_or(|window| window.start.number < number) {
-            let start = self.window.as_ref().map_or(FIRST_WINDOW, OpenWindow::next);
-            let mut window = self.rooms.empty_window()?;
-            for position in start.position.0.. {
-                if window.is_full() {
-                    break;
-                }
-                let (sample, _) = self.find(Position(position), Reach::Beginning)?;
-                window.push(SampleSize::of(&sample));
-            }
-            self.window = Some(OpenWindow::new(start, window.pack()));
+    /// What is known of a batch. Where samples are packed, opens all windows up to its own, one after
+    /// the other, and the one behind the last for what comes behind the end.
+    fn outline(&mut self, sequence: u64) -> Result<Outline> {
+        let Some(number) = self.rooms.window_of(sequence) else {
+            return self.rooms.outline(sequence);
+        };
+        let mut window = match self.window.take() {
+            Some(window) if window.start.number <= number => window,
+            _ => self.open(FIRST_WINDOW)?,
+        };
+        while window.start.number < number && window.end().is_none() {
+            window = self.open(window.next())?;
         }
-        Ok(())
+        let samples = if !window.ends_before(sequence) {
+            window.samples(sequence)
+        } else if let Some(behind) = self.rooms.window_behind()? {
+            let packed = self.filled(window.next(), behind)?;
+            self.rooms.opened_behind(&window, packed).samples(sequence)
+        } else {
+            Vec::new()
+        };
+        let outline = window.outline(samples);
+        self.window = Some(window);
+        Ok(outline)
+    }
+
+    fn open(&mut self, start: WindowStart) -> Result<OpenWindow> {
+        let packed = self.filled(start, self.rooms.empty_window(start)?)?;
+        Ok(self.rooms.opened(start, packed))
+    }
+
+    fn filled(&mut self, start: WindowStart, mut window: Window) -> Result<Packed> {
+        for position in start.position.0.. {
+            if window.is_complete() {
+                break;
+            }
+            let (sample, _) = self.find(Position(position), Reach::Beginning)?;
+            window.push(SampleSize::of(&sample));
+        }
+        Ok(window.pack())
     }
 
     /// One sample as the model sees it. A bad sample is an error.
@@ -112,7 +139,7 @@ impl Reference {
         Ok(Peek { id, origin, conversation, tokens, images })
     }
 
-    fn find(&mut self, position: Position, reach: Reach) -> Result<(Measured, Vec<SampleError>)> {
+    fn find(&mut self, position: Position, reach: Reach) -> Result<(Measured, Vec<BadSample>)> {
         let mut bad = Vec::new();
         for attempt in 0.. {
             let id = self.rooms.candidate(position, attempt, &bad)?;
@@ -211,19 +238,15 @@ pub(super) fn finished(
     samples: &[Measured],
     layout: Layout,
     lease: super::block::Lease,
-    bad: Vec<SampleError>,
+    bad: Vec<BadSample>,
 ) -> Batch {
     let real = || samples.iter().filter(|sample| sample.standing != Standing::Padding);
     let ids: Vec<SampleId> = real().map(|sample| sample.id).collect();
-    let bad = bad.into_iter().map(|error| {
-        let stays = ids.contains(&error.id);
-        error.into_bad(if stays { Outcome::Neutralised } else { Outcome::Replaced })
-    });
     let neutral = std::iter::repeat_n(false, layout.neutral.len());
     let about = About {
         name,
         sequence,
-        bad: bad.collect(),
+        bad,
         samples: ids,
         sample_mask: samples.iter().map(Measured::is_shown).chain(neutral).collect(),
         tensors: layout.tensors,
@@ -231,6 +254,7 @@ pub(super) fn finished(
         tokens: real().map(|sample| sample.text.tokens.len() as u64).sum(),
         images: real().map(|sample| sample.images.len() as u64).sum(),
         windows: None,
+        end: None,
         cursor: None,
     };
     Batch { about, lease: Arc::new(lease) }

@@ -12,8 +12,8 @@ use super::measure::of_image;
 use super::sizes::Sizes;
 use super::workers::Bench;
 use crate::error::{
-    Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind, Flaw,
-    Outcome, Problem, Result, SampleError,
+    BadSample, Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind,
+    Flaw, Outcome, Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
 use crate::image::Decoder;
@@ -103,13 +103,14 @@ impl Rooms {
     }
 
     /// What the sample that was found for a position is there for; and of the bad ones that were met
-    /// on the way to it, those that count.
+    /// on the way to it, those that count, and what becomes of them.
     pub(super) fn standing(
         &self,
         position: Position,
         mut measured: Measured,
         mut bad: Vec<SampleError>,
-    ) -> (Measured, Vec<SampleError>) {
+    ) -> (Measured, Vec<BadSample>) {
+        let mut outcome = Outcome::Replaced;
         if self.plan.is_padding(position) {
             measured.standing = Standing::Padding;
             bad.clear();
@@ -118,8 +119,9 @@ impl Rooms {
             measured.standing = Standing::Neutral;
             // Spares have places of their own, where they count.
             bad.truncate(1);
+            outcome = Outcome::Neutralised;
         }
-        (measured, bad)
+        (measured, bad.into_iter().map(|error| error.into_bad(outcome)).collect())
     }
 
     /// What a line means.
@@ -231,6 +233,9 @@ impl Rooms {
 
     /// Counts what a batch brings to a trainer.
     pub(crate) fn count(&self, batch: &Batch) {
+        if batch.is_none() {
+            return;
+        }
         let metrics = &self.metrics;
         metrics.samples.add(batch.samples().len() as u64);
         metrics.images.add(batch.images());

@@ -11,6 +11,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -23,18 +24,20 @@ use crate::sample::SampleId;
 /// Raised when sizes come to mean something else.
 const FORMAT: u32 = 1;
 const RECORD: usize = 24;
+/// A record with the number of its row, as it is sent to other hosts.
+const SENT_RECORD: usize = 8 + RECORD;
 /// Records that are read at a time to add them up.
 const AT_A_TIME: u64 = 1 << 16;
 
 /// The known sizes of a recipe's samples.
 #[derive(Debug)]
 pub(crate) struct Sizes {
-    datasets: Vec<Known>,
+    datasets: Vec<SizesFile>,
 }
 
 /// Those of one dataset.
 #[derive(Debug)]
-struct Known {
+struct SizesFile {
     path: PathBuf,
     identity: u64,
     rows: u64,
@@ -50,13 +53,16 @@ pub(super) struct Measurable<'a> {
 }
 
 impl Sizes {
+    /// Bytes of a sample that are sent to other hosts.
+    pub(crate) const SENT: u64 = SENT_RECORD as u64;
+
     /// Those of datasets, measured as `measure` identifies. No file is opened before it is needed.
     pub(super) fn new<'a>(datasets: impl Iterator<Item = Measurable<'a>>, measure: &str) -> Self {
         let known = |dataset: Measurable<'_>| {
             let all = format!("{FORMAT}\n{}\n{measure}", dataset.identity);
             let identity = xxh3_64(all.as_bytes());
             let path = dataset.index.with_extension(format!("{identity:016x}.stoker-sizes"));
-            Known { path, identity, rows: dataset.rows, file: OnceLock::new() }
+            SizesFile { path, identity, rows: dataset.rows, file: OnceLock::new() }
         };
         Self { datasets: datasets.map(known).collect() }
     }
@@ -82,31 +88,87 @@ impl Sizes {
         &self.datasets[dataset].path
     }
 
-    /// How many rows of a dataset are known, and their tokens together.
-    pub(crate) fn tokens(&self, dataset: usize) -> (u64, u64) {
-        let known = &self.datasets[dataset];
-        // Who only asks leaves no file.
-        let own = File::open(&known.path).ok();
-        let Some(file) = own.as_ref().or_else(|| known.file.get()?.as_ref()) else { return (0, 0) };
-        let (mut rows, mut tokens) = (0, 0);
-        let mut buffer = vec![0; AT_A_TIME as usize * RECORD];
-        for start in (0..known.rows).step_by(AT_A_TIME as usize) {
-            let length = read_up_to(file, &mut buffer, place(start)).unwrap_or(0);
-            let records = buffer[..length].as_chunks::<RECORD>().0;
-            for (row, record) in (start..known.rows).zip(records) {
-                if let Some(size) = known.read(record, row) {
-                    rows += 1;
-                    tokens += size.tokens;
-                }
+    /// What is known of a dataset from a row on, as far as it fits into so many bytes, for another
+    /// host: for each known row its number and its record. And the row from which on there may be more.
+    pub(crate) fn known_from(
+        &self,
+        dataset: usize,
+        row: u64,
+        most: usize,
+    ) -> (Vec<u8>, Option<u64>) {
+        let (mut known, mut next) = (Vec::new(), None);
+        self.datasets[dataset].for_each_from(row, &mut |row, record, _| {
+            if known.len() + SENT_RECORD > most {
+                next = Some(row);
+                return ControlFlow::Break(());
+            }
+            known.extend(row.to_le_bytes());
+            known.extend(record);
+            ControlFlow::Continue(())
+        });
+        (known, next)
+    }
+
+    /// Keeps what is not known yet of what another host knows. What is not whole, or of samples that
+    /// were measured in another way, is left out.
+    pub(crate) fn add_known(&self, dataset: usize, known: &[u8]) {
+        let file = &self.datasets[dataset];
+        for (number, record) in known.as_chunks::<SENT_RECORD>().0.iter().map(halves) {
+            let id = SampleId { dataset: dataset as u32, row: number };
+            if number < file.rows
+                && let Some(size) = file.read(record, number)
+                && self.get(id).is_none()
+            {
+                self.put(id, &size);
             }
         }
+    }
+
+    /// How many rows of a dataset are known, and their tokens together.
+    pub(crate) fn tokens(&self, dataset: usize) -> (u64, u64) {
+        let (mut rows, mut tokens) = (0, 0);
+        self.datasets[dataset].for_each_from(0, &mut |_, _, size| {
+            rows += 1;
+            tokens += size.tokens;
+            ControlFlow::Continue(())
+        });
         (rows, tokens)
     }
 }
 
-impl Known {
+/// The number of a row and its record, as they are sent.
+fn halves(sent: &[u8; SENT_RECORD]) -> (u64, &[u8; RECORD]) {
+    let (row, record) = sent.split_first_chunk().expect("it is longer than a number");
+    let record = record.try_into().expect("that is what is left of it");
+    (u64::from_le_bytes(*row), record)
+}
+
+impl SizesFile {
     fn file(&self) -> Option<&File> {
         self.file.get_or_init(|| open(&self.path).or_else(|_| unnamed()).ok()).as_ref()
+    }
+
+    /// Goes through what is known, from a row on, until it is told to stop.
+    fn for_each_from(
+        &self,
+        row: u64,
+        tell: &mut dyn FnMut(u64, &[u8; RECORD], SampleSize) -> ControlFlow<()>,
+    ) {
+        // Who only asks leaves no file.
+        let own = File::open(&self.path).ok();
+        let Some(file) = own.as_ref().or_else(|| self.file.get()?.as_ref()) else { return };
+        let mut buffer = vec![0; AT_A_TIME as usize * RECORD];
+        for start in (row..self.rows).step_by(AT_A_TIME as usize) {
+            let length = read_up_to(file, &mut buffer, place(start)).unwrap_or(0);
+            let records = buffer[..length].as_chunks::<RECORD>().0;
+            for (row, record) in (start..self.rows).zip(records) {
+                if let Some(size) = self.read(record, row)
+                    && tell(row, record, size).is_break()
+                {
+                    return;
+                }
+            }
+        }
     }
 
     /// `None` for a sample beyond all measure.
@@ -208,6 +270,34 @@ mod tests {
             assert_eq!(other.tokens(0), (2, 1000));
         }
         assert_eq!(sizes(folder.path(), "b").get(id(3)), None);
+    }
+
+    #[test]
+    fn records_of_another_host_are_kept_where_they_are_lacking() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [here, there] = [&folders[0], &folders[1]].map(|folder| sizes(folder.path(), "a"));
+        assert_eq!(here.known_from(0, 0, 1 << 20), (Vec::new(), None), "nothing is known");
+        let size = |row: u64| SampleSize { tokens: 1 + row, ..SIZE };
+        let rows = [0, 3, 7, 50_000, 199_999];
+        rows.iter().for_each(|&row| here.put(id(row), &size(row)));
+        there.put(id(7), &SIZE);
+        there.put(id(9), &size(9));
+        let (mut next, mut parcels) = (Some(0), Vec::new());
+        while let Some(row) = next {
+            let (known, then) = here.known_from(0, row, 70);
+            there.add_known(0, &known);
+            parcels.push((row, known.len(), then));
+            next = then;
+        }
+        assert_eq!(parcels, [(0, 64, Some(7)), (7, 64, Some(199_999)), (199_999, 32, None)]);
+        for row in [0, 3, 9, 50_000, 199_999] {
+            assert_eq!(there.get(id(row)), Some(size(row)));
+        }
+        assert_eq!(there.get(id(7)), Some(SIZE), "what is known stays");
+        assert_eq!(there.tokens(0).0, 6);
+        let other = sizes(folders[1].path(), "b");
+        other.add_known(0, &here.known_from(0, 0, 1 << 20).0);
+        assert_eq!(other.tokens(0).0, 0, "measured in another way");
     }
 
     #[test]

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
 use super::tally::Tally;
-use crate::engine::{Batch, FIRST_WINDOW, Rooms};
+use crate::engine::{Batch, FIRST_WINDOW, Rooms, Sizes};
 use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
 use crate::plan::Cursor;
@@ -28,6 +28,8 @@ const SENT: u64 = 1 << 30;
 pub struct Front {
     rooms: Arc<Rooms>,
     rank: Rank,
+    /// Length of the global sequence, once it is known where samples are packed.
+    end: OnceLock<u64>,
     seat: Mutex<Seat>,
 }
 
@@ -96,25 +98,41 @@ impl Front {
     ) -> Result<Self> {
         let rooms = Arc::new(Rooms::open(recipe, progress)?);
         rooms.plan.check_rank(rank)?;
-        Ok(Self { rooms, rank, seat: Mutex::new(Seat::first()) })
+        Ok(Self { rooms, rank, end: OnceLock::new(), seat: Mutex::new(Seat::first()) })
     }
 
     /// The place in the global sequence of the batch that comes `steps` after the next one; `None`
-    /// after the end.
+    /// after the end. Where samples are packed, the end may not be known yet: then one that will be
+    /// found to be behind it ([`Self::hand_over`]) has a place too.
     pub fn sequence_at(&self, steps: u64) -> Option<u64> {
         let seat = self.seat();
         let step = seat.steps + steps;
-        let last = self.rooms.plan.batches_per_rank(seat.start, self.rank);
+        let last = match self.batches() {
+            _ if self.rooms.samples_left(seat.window) == Some(0) => Some(0),
+            Some(batches) => Some(self.rooms.plan.rounds(batches, seat.start, self.rank)),
+            None => None,
+        };
         let (of, index) = (u64::from(self.rank.of), u64::from(self.rank.index));
         last.is_none_or(|last| step < last).then(|| seat.start + step * of + index)
     }
 
     /// Takes note that the next batch goes to the trainer, which was blocked for it so long, and
     /// gives it its cursor. A batch that shows that the data are bad is refused, and was not
-    /// delivered: the state remains that of the batch before.
-    pub fn hand_over(&self, mut batch: Box<Batch>, blocked: Duration) -> Result<Box<Batch>> {
+    /// delivered: the state remains that of the batch before. `None` for a batch that shows that the
+    /// run has ended before it: it goes to nobody, and [`Self::sequence_at`] has no more.
+    pub fn hand_over(
+        &self,
+        mut batch: Box<Batch>,
+        blocked: Duration,
+    ) -> Result<Option<Box<Batch>>> {
         self.check()?;
+        if let Some(end) = batch.about.end {
+            self.end.get_or_init(|| end);
+        }
         let next = self.sequence_at(0);
+        if next.is_none() && batch.about.end.is_some() {
+            return Ok(None);
+        }
         if next != Some(batch.sequence()) {
             let found = batch.sequence();
             return Err(Error::Bug(format!("batch {found} came where {next:?} comes next")));
@@ -131,8 +149,11 @@ impl Front {
         }
         seat.before.push_back(before);
         if let Some([own, next]) = batch.about.windows {
-            let number = self.rooms.window_of(self.delivered(&seat));
-            seat.window = if number == Some(own.number) { own } else { next };
+            let delivered = self.delivered(&seat);
+            // After the last batch a window is named that nothing is left for.
+            let is_over = batch.about.end.is_some_and(|end| delivered >= end);
+            let stays = self.rooms.window_of(delivered) == Some(own.number) && !is_over;
+            seat.window = if stays { own } else { next };
         }
         self.count(&batch);
         batch.about.cursor = Some(self.cursor(self.mark(&seat)));
@@ -140,7 +161,7 @@ impl Front {
         let since = seat.last_hand_over.replace(now);
         let wall = since.map_or(blocked, |since| now - since);
         self.rooms.metrics.waited(Wait { blocked, wall });
-        Ok(batch)
+        Ok(Some(batch))
     }
 
     /// Judges the bad samples of a batch, and writes them down.
@@ -239,8 +260,12 @@ impl Front {
         let number = self.rooms.window_of(start).unwrap_or_default();
         let position = cursor.window_start().unwrap_or(FIRST_WINDOW.position);
         let window = WindowStart { number, position };
-        // A run that was made longer meanwhile goes on.
-        let ended = cursor.ended() && self.rooms.plan.batches_per_rank(start, self.rank) == Some(0);
+        // A run that was made longer meanwhile goes on; one whose samples are packed can't be.
+        let goes_on = match self.rooms.plan.batches_per_rank(start, self.rank) {
+            Some(left) => left > 0,
+            None => self.is_endless(),
+        };
+        let ended = cursor.ended() && !goes_on;
         *self.seat() = Seat { ended, ..Seat::new(start, window, Tally::resumed(cursor)) };
         Ok(())
     }
@@ -252,9 +277,22 @@ impl Front {
         *seat = Seat { before, ..Seat::first() };
     }
 
-    /// Batches of this rank in the whole run; `None` if it is endless.
+    /// Batches of this rank in the whole run; `None` if it is endless, or samples are packed and
+    /// those of the run are not all measured ([`Self::is_endless`] says which).
     pub fn len(&self) -> Option<u64> {
-        self.rooms.plan.batches_per_rank(0, self.rank)
+        let measured = || self.rooms.packed_batches().map(|end| *self.end.get_or_init(|| end));
+        let batches = self.batches().or_else(measured)?;
+        Some(self.rooms.plan.rounds(batches, 0, self.rank))
+    }
+
+    /// Length of the global sequence, as far as it is known.
+    fn batches(&self) -> Option<u64> {
+        self.rooms.plan.batches().or_else(|| self.end.get().copied())
+    }
+
+    /// Whether the run has no end.
+    pub fn is_endless(&self) -> bool {
+        self.rooms.plan.samples().is_none()
     }
 
     /// Whether the run has no batches.
@@ -277,6 +315,20 @@ impl Front {
     pub fn index_files(&self) -> Vec<Vec<PathBuf>> {
         let datasets = self.rooms.catalog.datasets().iter();
         datasets.map(|dataset| dataset.index_files(SENT)).collect()
+    }
+
+    /// Of each dataset, how many sizes of samples are known here, for hosts that may know fewer; none
+    /// where they are too many to be sent, or samples are not packed.
+    pub fn sizes_known(&self) -> Vec<u64> {
+        let is_sent = |known: u64| known.saturating_mul(Sizes::SENT) <= SENT;
+        let known = self.rooms.sizes_known().into_iter();
+        known.map(|known| if is_sent(known) { known } else { 0 }).collect()
+    }
+
+    /// The sizes that are known of a dataset's samples from a row on, as [`super::Maker::add_sizes`]
+    /// takes them, of at most so many bytes; and from which row on there are more.
+    pub fn sizes(&self, dataset: usize, row: u64, most: usize) -> (Vec<u8>, Option<u64>) {
+        self.rooms.sizes.known_from(dataset, row, most)
     }
 
     /// Ends the requests.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Batch, Flow, Rooms};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metrics::Report;
 use crate::recipe::Recipe;
 use crate::sample::WindowStart;
@@ -28,7 +28,9 @@ impl Maker {
     }
 
     /// Makes a batch; `None` if it is not finished within `patience`, after which it goes on being
-    /// made: ask again. Many threads may ask at once; the lowest number has precedence.
+    /// made: ask again. Many threads may ask at once; the lowest number has precedence. Where samples
+    /// are packed, a batch that the run ends before has nothing in it but where that is, for
+    /// [`super::Front::hand_over`].
     pub fn make(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let batch = self.flow.take(sequence, patience)?;
         if let Some(batch) = &batch {
@@ -41,6 +43,20 @@ impl Maker {
     /// before it need not be measured then.
     pub fn learn(&self, window: WindowStart) {
         self.flow.learn(window);
+    }
+
+    /// Of each dataset, how many sizes of samples are known on this host; see [`super::Front::sizes`].
+    pub fn sizes_known(&self) -> Vec<u64> {
+        self.rooms.sizes_known()
+    }
+
+    /// Takes sizes of a dataset's samples that are known elsewhere.
+    pub fn add_sizes(&self, dataset: usize, sizes: &[u8]) -> Result<()> {
+        if dataset >= self.rooms.catalog.datasets().len() {
+            return Err(Error::Bug(format!("sizes came for dataset {dataset}, which is none")));
+        }
+        self.rooms.sizes.add_known(dataset, sizes);
+        Ok(())
     }
 
     /// Brings in the samples of the batches that will be asked for, and gives up all others that

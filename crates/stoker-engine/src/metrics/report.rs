@@ -38,6 +38,9 @@ pub struct Report {
     pub replaced: u64,
     /// Bad samples that were neutralised.
     pub neutralised: u64,
+    /// Bad samples that were left out of their batch, with nothing in their place.
+    #[serde(default)]
+    pub left_out: u64,
     /// What was wrong with the latest bad samples (100 at most), oldest first.
     pub bad_samples: Vec<String>,
     /// How many bad samples there were of each kind.
@@ -165,6 +168,7 @@ impl Report {
             neutral_images: metrics.neutral_images.get(),
             replaced: metrics.replaced.get(),
             neutralised: metrics.neutralised.get(),
+            left_out: metrics.left_out.get(),
             bad_samples: bad.latest.iter().cloned().collect(),
             flaws: flaws.collect(),
             workers: metrics.workers.get(),
@@ -232,11 +236,15 @@ impl fmt::Display for Report {
                 p99 * 1e3
             )?;
         }
-        writeln!(
+        write!(
             f,
             "delivered: {} samples, {} images, {} tokens; bad samples: {} replaced, {} neutralised",
             self.samples, self.images, self.tokens, self.replaced, self.neutralised
         )?;
+        match self.left_out {
+            0 => writeln!(f)?,
+            left_out => writeln!(f, ", {left_out} left out")?,
+        }
         for FlawReport { room, code, outcome, samples } in &self.flaws {
             writeln!(f, "  {samples} {} as {room}/{code}", outcome.as_str())?;
         }

@@ -3,8 +3,8 @@
 //! The stream of samples is cut into windows, and each window into the same number of batches
 //! ([`batches_of_window`]). So batch `g` of the global sequence is one of window `g / batches`, and
 //! all that there is to remember is where that window begins. Nothing is carried from one window to
-//! the next, and sizes are enough to know all batches of a window. `docs/rooms/pack.md` says it in
-//! full.
+//! the next, and sizes are enough to know all batches of a window. A run that ends has a last window
+//! of as few batches as hold what is left. `docs/rooms/pack.md` says it in full.
 //!
 //! Ranks wait for the slowest of them. A window's batches follow each other in the order of their
 //! costs, so a step gives all ranks batches of almost the same cost, even where a long sample that
@@ -102,6 +102,10 @@ impl Load {
 pub struct Window {
     budget: Budget,
     lanes: usize,
+    /// Most batches that it is cut into.
+    batches: usize,
+    /// Samples that are left of the run, where it ends.
+    left: Option<u64>,
     sizes: Vec<SampleSize>,
     total: Load,
 }
@@ -115,12 +119,21 @@ pub struct Packed {
     pub batches: Vec<Vec<usize>>,
     /// The sizes that were pushed and found no room: those of the next window's first samples.
     pub beyond: Vec<SampleSize>,
+    /// Whether it holds all that was left of the run.
+    pub is_last: bool,
 }
 
 impl Window {
-    /// An empty one, of a plan with so many lanes.
-    pub fn new(budget: Budget, lanes: usize) -> Self {
-        Self { budget, lanes, sizes: Vec::new(), total: Load::default() }
+    /// An empty one, of a plan with so many lanes; `left` are the samples from its first on, where
+    /// the run ends.
+    pub fn new(budget: Budget, lanes: usize, left: Option<u64>) -> Self {
+        let (batches, total) = (batches_of_window(lanes), Load::default());
+        Self { budget, lanes, batches, left, sizes: Vec::new(), total }
+    }
+
+    /// The one behind the last: a batch for each lane, to fill up the last round of ranks.
+    pub fn behind_the_last(budget: Budget, lanes: usize) -> Self {
+        Self { batches: lanes, ..Self::new(budget, lanes, None) }
     }
 
     /// Adds the next sample, which fits into a batch by itself.
@@ -130,43 +143,80 @@ impl Window {
         self.sizes.push(size);
     }
 
-    /// Whether there are samples enough: more than its batches hold.
-    pub fn is_full(&self) -> bool {
+    /// Whether there are samples enough: more than its batches hold, or all that are left.
+    pub fn is_complete(&self) -> bool {
+        self.is_over() || self.has_all()
+    }
+
+    /// Most samples that it may be given.
+    pub fn most(&self) -> u64 {
+        self.left.unwrap_or(u64::MAX)
+    }
+
+    fn is_over(&self) -> bool {
         let Self { budget, total, .. } = self;
-        let batches = batches_of_window(self.lanes) as u64;
+        let batches = self.batches as u64;
         let over = |sum: u64, most: u64| sum > most.saturating_mul(batches);
         over(total.tokens, budget.tokens)
             || over(total.images, budget.images)
             || over(total.patches, budget.patches)
     }
 
-    /// Cuts a full window: the longest beginning that goes into the batches.
+    fn has_all(&self) -> bool {
+        self.left == Some(self.sizes.len() as u64)
+    }
+
+    /// Cuts a complete window: the longest beginning that goes into the batches. Where that is all
+    /// that is left of the run, it goes into as few batches as hold it.
     pub fn pack(mut self) -> Packed {
-        assert!(self.is_full(), "a window is cut when its samples are more than fit");
-        let batches = batches_of_window(self.lanes);
-        // It ends: as many samples as batches always fit, and a full window has more than those.
-        let mut shorter = (1..self.sizes.len()).rev();
-        let cut = |length| Some((length, place(&self.sizes[..length], batches, &self.budget)?));
-        let (length, mut loads) = shorter.find_map(cut).expect("one sample for each batch fits");
+        assert!(self.is_complete(), "a window is cut when its samples are enough");
+        let placed = |length: usize, batches| place(&self.sizes[..length], batches, &self.budget);
+        // It ends: as many samples as batches always fit.
+        let longest = self.sizes.len() - usize::from(self.is_over());
+        let cut = |length| Some((length, placed(length, self.batches)?));
+        let cut = (1..=longest).rev().find_map(cut);
+        let (length, mut loads) = cut.expect("one sample for each batch fits");
+        let is_last = self.has_all() && length == self.sizes.len();
+        if is_last {
+            loads = fewest(loads, |batches| placed(length, batches));
+        }
         let beyond = self.sizes.split_off(length);
         for load in &mut loads {
             load.samples.sort_unstable();
         }
         loads.sort_by_key(|load| (Reverse(load.cost), load.samples.first().copied()));
-        let mut at_turn = |turn| std::mem::take(&mut loads[standing(turn, self.lanes)].samples);
-        let batches = (0..batches).map(&mut at_turn).collect();
-        Packed { sizes: self.sizes, batches, beyond }
+        let turns = turns(loads.len(), self.lanes);
+        let batches = turns.map(|rank| std::mem::take(&mut loads[rank].samples)).collect();
+        Packed { sizes: self.sizes, batches, beyond, is_last }
     }
 }
 
-/// Which batch of a window comes at a turn, counted from the costliest. A round of turns, one for
+/// As few batches as samples can be placed in, found by halving from those that they were placed in.
+fn fewest(most: Vec<Load>, placed: impl Fn(usize) -> Option<Vec<Load>>) -> Vec<Load> {
+    let (mut least, mut found) = (1, most);
+    while least < found.len() {
+        let middle = least.midpoint(found.len());
+        match placed(middle) {
+            Some(fewer) => found = fewer,
+            None => least = middle + 1,
+        }
+    }
+    found
+}
+
+/// Which batches of a window come turn by turn, counted from the costliest. A round of turns, one for
 /// each lane, has batches that are neighbours by cost; the rounds come in the order of their numbers
 /// with reversed bits. So the costliest batch is the first, which shows at once whether it fits the
-/// device, and costly and cheap rounds alternate.
-fn standing(turn: usize, lanes: usize) -> usize {
-    let (round, place) = (turn / lanes, turn % lanes);
-    let bits = rounds(lanes).ilog2();
-    (round.reverse_bits() >> (usize::BITS - bits)) * lanes + place
+/// device, and costly and cheap rounds alternate. What makes no whole round comes last.
+fn turns(batches: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    let rounds = batches / lanes;
+    let numbers = rounds.next_power_of_two();
+    let reversed = move |number: usize| {
+        number.reverse_bits().checked_shr(usize::BITS - numbers.ilog2()).unwrap_or(0)
+    };
+    let whole = (0..numbers).map(reversed).filter(move |round| *round < rounds);
+    let whole = whole.flat_map(move |round| round * lanes..(round + 1) * lanes);
+    whole.chain(rounds * lanes..batches)
 }
 
 /// Puts samples into so many batches: the longest first, each into the batch of the least cost that

@@ -80,10 +80,15 @@ impl Plan {
         if sources.len() > 1 {
             identity.add("plan.weights", hash_of(&stages));
         }
-        if let (Remainder::Pad, Some(epochs)) = (config.remainder, config.epochs) {
-            // Where padding begins, and that no row stands in for another, is in the batches.
-            identity.add("plan.remainder", "pad");
-            identity.add("plan.epochs", epochs);
+        if let Some(epochs) = config.epochs {
+            // What the last batches hold goes by where the end is; else a run may be made longer.
+            if config.remainder == Remainder::Pad || batch_size.is_none() {
+                identity.add("plan.epochs", epochs);
+            }
+            if config.remainder == Remainder::Pad {
+                // No row stands in for another.
+                identity.add("plan.remainder", "pad");
+            }
         }
         Ok(Self {
             mixture: Mixture::new(stages),
@@ -149,9 +154,19 @@ impl Plan {
     }
 
     /// How many batches each rank gets from a place in the global sequence to its end. The same for
-    /// every rank: so is the last round.
+    /// every rank: so is the last round. `None` if the run is endless, or batches have no size.
     pub fn batches_per_rank(&self, start: u64, rank: Rank) -> Option<u64> {
-        Some(self.rounded(self.batches()?.saturating_sub(start), u64::from(rank.of)))
+        Some(self.rounds(self.batches()?, start, rank))
+    }
+
+    /// The same, where the global sequence is so many batches long.
+    pub fn rounds(&self, batches: u64, start: u64, rank: Rank) -> u64 {
+        self.rounded(batches.saturating_sub(start), u64::from(rank.of))
+    }
+
+    /// Whether the last round of batches is filled up or padded, and so is a whole one.
+    pub fn fills_rounds(&self) -> bool {
+        self.remainder != Remainder::Drop
     }
 
     /// How many wholes are made of parts, by what becomes of the rest.

@@ -46,12 +46,6 @@ pub(super) fn recipe(root: Map<String, Value>, mut problems: Vec<Problem>) -> Re
         pack: top.section("pack", pack),
         engine: top.section("engine", engine),
     };
-    if recipe.pack.max_tokens.is_some() && recipe.plan.epochs.is_some() {
-        let reason = "how many batches of pack.max-tokens the epochs have is not known before all \
-                      samples are measured";
-        let hint = "leave it out and count steps, or set pack.batch-size";
-        top.problem("plan.epochs", reason, Some(hint));
-    }
     top.finish();
     if problems.is_empty() { Ok(recipe) } else { Err(Error::Recipe(problems)) }
 }

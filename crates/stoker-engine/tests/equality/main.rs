@@ -11,6 +11,7 @@ mod ledger;
 mod maker;
 mod mixtures;
 mod packed;
+mod packed_passes;
 mod passes;
 mod resume;
 mod sizes;

@@ -81,7 +81,7 @@ fn a_front_that_is_fed_by_a_maker_counts_as_a_loader_does() {
         let memory = Box::new(batch.lease().to_vec());
         let batch = Batch::from_parts(&batch.header(), memory).unwrap();
         assert!(batch.lease().is_shared());
-        let batch = front.hand_over(Box::new(batch), Duration::ZERO).unwrap();
+        let batch = front.hand_over(Box::new(batch), Duration::ZERO).unwrap().unwrap();
         let Next::Batch(expected) = loader.next(PATIENCE).unwrap() else { panic!("a batch") };
         assert_eq!(see(&batch), see(&expected));
         assert_eq!(batch.cursor(), expected.cursor());

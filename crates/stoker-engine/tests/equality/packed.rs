@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stoker_engine::error::Outcome;
 use stoker_engine::loader::{Front, Maker};
 use stoker_engine::sample::WindowStart;
 use stoker_engine::testing::{encode_jpeg, photo};
@@ -205,7 +206,7 @@ fn any_packed_batch_is_made_in_any_order() {
     }
     for sequence in 0..=WINDOW {
         let batch = untold.make(sequence, PATIENCE).unwrap().expect("a batch in time");
-        let delivered = front.hand_over(batch, Duration::ZERO).unwrap();
+        let delivered = front.hand_over(batch, Duration::ZERO).unwrap().unwrap();
         let WindowStart { number, position } = front.window().unwrap();
         assert_eq!(number, (sequence + 1) / WINDOW);
         assert_eq!(delivered.cursor().unwrap().window_start(), Some(position));
@@ -217,7 +218,8 @@ fn any_packed_batch_is_made_in_any_order() {
 fn a_sample_that_changed_since_it_was_measured_is_left_out_where_it_has_no_room() {
     let folder = tempfile::tempdir().unwrap();
     let source = common::dataset(folder.path());
-    let recipe = packed(&source, json!({"engine": {"prefetch": 0}}));
+    let ledger = folder.path().join("ledger");
+    let recipe = packed(&source, json!({"engine": {"prefetch": 0, "ledger": ledger}}));
     let loader = Loader::open(recipe, rank(0, 1)).unwrap();
     let before = batches(&loader, 1).remove(0);
     assert!(before.bad_samples().iter().all(|bad| bad.code != "changed"));
@@ -235,8 +237,21 @@ fn a_sample_that_changed_since_it_was_measured_is_left_out_where_it_has_no_room(
             changed += 1;
             assert!(bad.reason.contains("not what its batch was packed with"), "{bad}");
             assert!(!batch.samples().contains(&bad.id));
+            assert_eq!(bad.outcome, Outcome::LeftOut);
         }
     }
     assert!(changed > 0, "larger photos need more room");
+    let report = loader.report();
+    assert_eq!(report.left_out, changed);
+    let told = after.iter().chain([&before]).flat_map(Batch::bad_samples);
+    let count = |outcome| told.clone().filter(|bad| bad.outcome == outcome).count() as u64;
+    let others = (count(Outcome::Replaced), count(Outcome::Neutralised));
+    assert_eq!((report.replaced, report.neutralised), others);
+    let words = report.to_string();
+    assert!(words.contains(&format!(" neutralised, {changed} left out\n")), "{words}");
+    assert!(words.contains(&format!("  {changed} left-out as pack/changed\n")), "{words}");
+    let written = std::fs::read_to_string(folder.path().join("ledger/rank-0.jsonl")).unwrap();
+    let left_out = written.matches(r#""outcome":"left-out","room":"pack","code":"changed""#);
+    assert_eq!(left_out.count() as u64, changed, "{written}");
     assert!(matches!(loader.next(PATIENCE).unwrap(), Next::Batch(_)), "the run goes on");
 }

@@ -15,7 +15,7 @@ fn padded(source: &Path, more: Value) -> Recipe {
 }
 
 /// What all ranks have, step by step, from where a loader stands.
-fn steps(recipe: &Recipe, ranks: u32, from: Option<&Loader>) -> Vec<Vec<Seen>> {
+pub(super) fn steps(recipe: &Recipe, ranks: u32, from: Option<&Loader>) -> Vec<Vec<Seen>> {
     let of_rank = |index| {
         let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
         if let Some(from) = from {

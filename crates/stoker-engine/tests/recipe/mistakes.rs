@@ -181,11 +181,6 @@ fn what_does_not_go_together_in_a_batch_is_refused() {
             "pack.min-images-per-batch: is more than pack.max-images, which is 2; lower it; 1 is \
              what is mostly needed",
         ),
-        (
-            "[pack]\nmax-tokens = 100\n[plan]\nepochs = 1",
-            "plan.epochs: how many batches of pack.max-tokens the epochs have is not known before \
-             all samples are measured; leave it out and count steps, or set pack.batch-size",
-        ),
     ]);
 }
 

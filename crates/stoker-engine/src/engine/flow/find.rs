@@ -10,7 +10,7 @@ use super::{Brought, Line, Permit, Work};
 use crate::engine::budget::Claim;
 use crate::engine::measure::{ImageBytes, Reach};
 use crate::engine::rooms::flaw_of;
-use crate::error::{Error, Flaw, Result, SampleError};
+use crate::error::{BadSample, Error, Flaw, Result};
 use crate::fetch::Fetcher;
 use crate::image;
 use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
@@ -18,7 +18,7 @@ use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, Sam
 /// A sample that can be used, and the bad ones that were met on the way to it.
 pub(super) struct Found {
     pub(super) measured: Measured,
-    pub(super) bad: Vec<SampleError>,
+    pub(super) bad: Vec<BadSample>,
     /// For the compressed bytes that the sample still holds.
     pub(super) permits: Vec<Permit>,
 }
@@ -26,22 +26,22 @@ pub(super) struct Found {
 /// What images have weighed so far: an image's size is not known before it is asked for, and a
 /// permit is needed before that.
 #[derive(Debug)]
-pub(super) struct Sizes(AtomicU64);
+pub(super) struct TypicalImage(AtomicU64);
 
-impl Default for Sizes {
+impl Default for TypicalImage {
     fn default() -> Self {
         Self(AtomicU64::new(256 << 10))
     }
 }
 
-impl Sizes {
-    fn expected(&self) -> u64 {
+impl TypicalImage {
+    fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// A running mean over about the last 16 images; racing updates lose a little of it.
     fn learn(&self, size: u64) {
-        let mean = self.expected();
+        let mean = self.bytes();
         self.0.store((mean * 15 + size) / 16, Ordering::Relaxed);
     }
 }
@@ -151,7 +151,7 @@ impl Line {
 
     async fn bring_stored(&self, claim: Claim, extent: &Extent) -> Result<Brought> {
         let name = || format!("the image {}", extent.object);
-        let permit = self.budget.take(claim, self.sizes.expected()).await?;
+        let permit = self.budget.take(claim, self.typical_image.bytes()).await?;
         let permit = Mutex::new(permit);
         let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
         let admit = async |size: u64| -> Result<()> {
@@ -171,7 +171,7 @@ impl Line {
         let size = bytes.len() as u64;
         self.rooms.admissible(extent, size)?;
         held().need(size, name)?;
-        self.sizes.learn(size);
+        self.typical_image.learn(size);
         let mut permit = permit.into_inner().map_err(|_| Error::Bug("a poisoned permit".into()))?;
         permit.shrink(size);
         Ok((bytes, permit))

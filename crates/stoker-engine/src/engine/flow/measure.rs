@@ -18,7 +18,7 @@ use crate::sample::Position;
 pub(super) const MEASURED_AT_A_TIME: usize = 64;
 
 /// What measuring all has to tell.
-enum Told {
+enum Measuring {
     Done(u64),
     /// For each dataset, how many rows can't be used.
     End(Result<Vec<u64>>),
@@ -34,12 +34,12 @@ impl Flow {
         self.line.rooms.fetcher.spawn(async move {
             let end = line.measure_all(&sender).await;
             // The receiver waits just below.
-            drop(sender.send(Told::End(end)));
+            drop(sender.send(Measuring::End(end)));
         });
         for news in told {
             match news {
-                Told::Done(done) => progress(done, all),
-                Told::End(end) => return end,
+                Measuring::Done(done) => progress(done, all),
+                Measuring::End(end) => return end,
             }
         }
         Err(Error::Stopped)
@@ -47,7 +47,7 @@ impl Flow {
 }
 
 impl Line {
-    async fn measure_all(self: &Arc<Self>, told: &SyncSender<Told>) -> Result<Vec<u64>> {
+    async fn measure_all(self: &Arc<Self>, told: &SyncSender<Measuring>) -> Result<Vec<u64>> {
         let mut bad = vec![0; self.rooms.catalog.datasets().len()];
         // Each row takes its turn as a batch does, so that memory bounds those that are ahead.
         let measured = (0_u64..).zip(self.rows()).map(|(turn, id)| async move {
@@ -69,7 +69,7 @@ impl Line {
             done += 1;
             self.budget.set_head(done);
             // Who looks on may miss some of it.
-            told.try_send(Told::Done(done)).unwrap_or_default();
+            told.try_send(Measuring::Done(done)).unwrap_or_default();
         }
         drop(measured);
         Ok(bad)

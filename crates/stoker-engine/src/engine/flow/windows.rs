@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{self, StreamExt};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 
 use super::measure::MEASURED_AT_A_TIME;
 use super::{Line, Work};
 use crate::engine::budget::Claim;
-use crate::engine::windows::{FIRST_WINDOW, OpenWindow, Planned};
-use crate::error::Result;
-use crate::pack::SampleSize;
+use crate::engine::windows::{FIRST_WINDOW, OpenWindow, Outline};
+use crate::error::{Error, Result};
+use crate::pack::{Packed, SampleSize, Window};
 use crate::sample::{Position, WindowStart};
 
 /// Windows that are kept open. Batches are asked for from two neighbours at most, but for those of
@@ -25,7 +25,13 @@ type Cell = Arc<OnceCell<Arc<OpenWindow>>>;
 
 /// What is known of windows.
 #[derive(Debug)]
-pub(super) struct Windows(Mutex<Known>);
+pub(super) struct Windows {
+    known: Mutex<Known>,
+    /// The one behind the last of the run.
+    behind: OnceCell<Arc<OpenWindow>>,
+    /// The furthest batch that somebody has waited for.
+    furthest: watch::Sender<u64>,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -36,7 +42,8 @@ struct Known {
 impl Default for Windows {
     fn default() -> Self {
         let starts = BTreeMap::from([(FIRST_WINDOW.number, FIRST_WINDOW.position)]);
-        Self(Mutex::new(Known { starts, open: BTreeMap::new() }))
+        let known = Mutex::new(Known { starts, open: BTreeMap::new() });
+        Self { known, behind: OnceCell::new(), furthest: watch::Sender::new(0) }
     }
 }
 
@@ -50,6 +57,22 @@ impl Windows {
             let oldest = known.starts.keys().nth(1).copied();
             oldest.and_then(|oldest| known.starts.remove(&oldest));
         }
+    }
+
+    /// Takes note that somebody waits for a batch.
+    pub(super) fn asked(&self, sequence: u64) {
+        self.furthest.send_if_modified(|furthest| {
+            let further = sequence > *furthest;
+            *furthest = sequence.max(*furthest);
+            further
+        });
+    }
+
+    /// Waits until a batch, or one behind it, is waited for.
+    async fn until_asked(&self, sequence: u64) -> Result<()> {
+        let mut furthest = self.furthest.subscribe();
+        let asked = furthest.wait_for(|furthest| *furthest >= sequence).await.map(drop);
+        asked.map_err(|_| Error::Stopped)
     }
 
     /// The nearest window up to that one whose start is known.
@@ -70,24 +93,31 @@ impl Windows {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Line {
-    /// The samples of a batch, and the window that it belongs to where samples are packed.
-    pub(super) async fn planned(
-        self: &Arc<Self>,
-        sequence: u64,
-    ) -> Result<(Vec<Planned>, Option<Arc<OpenWindow>>)> {
-        let window = match self.rooms.window_of(sequence) {
-            Some(number) => Some(self.window(number).await?),
-            None => None,
+    /// What is known of a batch.
+    pub(super) async fn outline(self: &Arc<Self>, sequence: u64) -> Result<Outline> {
+        let Some(number) = self.rooms.window_of(sequence) else {
+            return self.rooms.outline(sequence);
         };
-        Ok((self.rooms.planned(sequence, window.as_deref())?, window))
+        let window = self.window(number).await?;
+        if !window.ends_before(sequence) {
+            return Ok(window.outline(window.samples(sequence)));
+        }
+        let Some(empty) = self.rooms.window_behind()? else {
+            return Ok(window.outline(Vec::new()));
+        };
+        // Who begins batches ahead may not know where the end is, and mostly needs none behind it.
+        self.windows.until_asked(sequence).await?;
+        let behind = self.windows.behind.get_or_try_init(|| self.open_behind(&window, empty));
+        Ok(window.outline(behind.await?.samples(sequence)))
     }
 
-    /// A window, by way of all between the nearest whose start is known and this one.
+    /// A window, or the last one before it, by way of all between the nearest whose start is known
+    /// and this one.
     async fn window(self: &Arc<Self>, number: u64) -> Result<Arc<OpenWindow>> {
         let mut start = self.windows.nearest(number);
         let mut before: Option<Arc<OpenWindow>> = None;
@@ -95,6 +125,9 @@ impl Line {
             let cell = self.windows.cell(start.number);
             let open = || self.open(start, before.as_deref().map_or(&[], OpenWindow::beyond));
             let window = Arc::clone(cell.get_or_try_init(open).await?);
+            if window.end().is_some() {
+                return Ok(window);
+            }
             self.windows.learn(window.next());
             if start.number == number {
                 return Ok(window);
@@ -104,32 +137,53 @@ impl Line {
         }
     }
 
-    /// Measures samples, many at a time, until a window is full. `known` are the sizes of the first.
     async fn open(
         self: &Arc<Self>,
         start: WindowStart,
         known: &[SampleSize],
     ) -> Result<Arc<OpenWindow>> {
-        let mut window = self.rooms.empty_window()?;
+        let batch = self.rooms.first_batch(start.number);
+        let window = self.rooms.empty_window(start)?;
+        let packed = self.filled(batch, start, window, known).await?;
+        Ok(Arc::new(self.rooms.opened(start, packed)))
+    }
+
+    async fn open_behind(
+        self: &Arc<Self>,
+        last: &OpenWindow,
+        empty: Window,
+    ) -> Result<Arc<OpenWindow>> {
+        let end = last.end().unwrap_or_default();
+        let packed = self.filled(end, last.next(), empty, &[]).await?;
+        Ok(Arc::new(self.rooms.opened_behind(last, packed)))
+    }
+
+    /// Measures samples, many at a time, until a window is complete. `known` are the sizes of the
+    /// first.
+    async fn filled(
+        self: &Arc<Self>,
+        batch: u64,
+        start: WindowStart,
+        mut window: Window,
+        known: &[SampleSize],
+    ) -> Result<Packed> {
         for size in known {
-            if window.is_full() {
+            if window.is_complete() {
                 break;
             }
             window.push(*size);
         }
-        let batch = self.rooms.first_batch(start.number);
-        let ahead = (known.len() as u64..).map(|offset| {
+        let ahead = (known.len() as u64..window.most()).map(|offset| {
             let position = Position(start.position.0 + offset);
             self.size(Claim::measuring(batch, offset), position)
         });
         let mut ahead = stream::iter(ahead).buffered(MEASURED_AT_A_TIME);
-        while !window.is_full() {
-            let size = ahead.next().await.expect("the stream of samples is endless")?;
+        while !window.is_complete() {
+            let size = ahead.next().await.expect("a window is complete with all that are left")?;
             window.push(size);
         }
         drop(ahead);
         let pack = move |_: &mut _| window.pack();
-        let packed = self.workers.run(Work::Measure, batch, pack).await?;
-        Ok(Arc::new(OpenWindow::new(start, packed)))
+        self.workers.run(Work::Measure, batch, pack).await
     }
 }

@@ -11,8 +11,8 @@ fn budget(tokens: u64) -> Budget {
 
 /// A full window of the next samples of a stream.
 fn window(budget: Budget, lanes: usize, stream: &mut impl Iterator<Item = SampleSize>) -> Window {
-    let mut window = Window::new(budget, lanes);
-    while !window.is_full() {
+    let mut window = Window::new(budget, lanes, None);
+    while !window.is_complete() {
         window.push(stream.next().expect("an endless stream"));
     }
     window
@@ -206,13 +206,12 @@ fn batches_have_their_images_as_far_as_the_window_has_enough() {
     }
 }
 
-/// What a program that was written from `docs/rooms/pack.md` alone gives for four windows.
-#[test]
-fn the_batches_are_the_documented_ones() {
+/// The cases of a golden file: lanes, budget, the sizes of the samples, and all else.
+fn golden(name: &str) -> Vec<(usize, Budget, Vec<SampleSize>, serde_json::Value)> {
     let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let golden = std::fs::read_to_string(root.join("testdata/golden/pack/batches.json")).unwrap();
+    let golden = std::fs::read_to_string(root.join("testdata/golden/pack").join(name)).unwrap();
     let cases: Vec<serde_json::Value> = serde_json::from_str(&golden).unwrap();
-    for case in &cases {
+    let case = |case: serde_json::Value| {
         let key = |name: &str| case[name].as_u64();
         let pad = key("pad_to_multiple").unwrap_or(1);
         let tokens = key("max_tokens").unwrap();
@@ -229,10 +228,103 @@ fn the_batches_are_the_documented_ones() {
                 patches.map(|patches| crate::sample::Grid { t: 1, h: 1, w: patches as u32 });
             SampleSize::new(sample[0].as_u64().unwrap() as usize, grids)
         };
-        let mut stream = case["samples"].as_array().unwrap().iter().map(size);
-        let lanes = key("lanes").unwrap() as usize;
-        let packed = window(budget, lanes, &mut stream).pack();
-        assert_eq!(serde_json::to_value(&packed.batches).unwrap(), case["batches"]);
-    }
+        let sizes = case["samples"].as_array().unwrap().iter().map(size).collect();
+        (key("lanes").unwrap() as usize, budget, sizes, case)
+    };
+    cases.into_iter().map(case).collect()
+}
+
+/// What a program that was written from `docs/rooms/pack.md` alone gives for four windows.
+#[test]
+fn the_batches_are_the_documented_ones() {
+    let cases = golden("batches.json");
     assert_eq!(cases.len(), 4);
+    for (lanes, budget, sizes, case) in cases {
+        let packed = window(budget, lanes, &mut sizes.into_iter()).pack();
+        assert_eq!(serde_json::to_value(&packed.batches).unwrap(), case["batches"]);
+        assert!(!packed.is_last);
+    }
+}
+
+/// What the same program gives for runs that end.
+#[test]
+fn the_last_batches_of_a_run_are_the_documented_ones() {
+    let cases = golden("passes.json");
+    assert_eq!(cases.len(), 5);
+    for (lanes, budget, sizes, case) in cases {
+        let length = case["length"].as_u64().unwrap() as usize;
+        let (mut start, mut batches, mut is_last) = (0, Vec::new(), false);
+        let moved = |packed: &Packed, start: usize| -> Vec<Vec<usize>> {
+            let moved = |batch: &Vec<usize>| batch.iter().map(|number| start + number).collect();
+            packed.batches.iter().map(moved).collect()
+        };
+        while !is_last {
+            let mut window = Window::new(budget, lanes, Some((length - start) as u64));
+            for size in &sizes[start..] {
+                if !window.is_complete() {
+                    window.push(*size);
+                }
+            }
+            let packed = window.pack();
+            batches.extend(moved(&packed, start));
+            start += packed.sizes.len();
+            is_last = packed.is_last;
+        }
+        assert_eq!(start, length, "every sample, and none beyond");
+        assert_eq!(serde_json::to_value(&batches).unwrap(), case["batches"]);
+        let mut behind = Window::behind_the_last(budget, lanes);
+        for size in &sizes[start..] {
+            if !behind.is_complete() {
+                behind.push(*size);
+            }
+        }
+        let behind = moved(&behind.pack(), start);
+        assert_eq!(serde_json::to_value(&behind).unwrap(), case["behind"]);
+        assert_eq!(behind.len(), lanes, "for as many ranks as there may be");
+    }
+}
+
+proptest! {
+    /// Whatever is left, it is packed whole into few batches, of which none is empty.
+    #[test]
+    fn the_last_window_has_all_that_is_left_in_as_few_batches_as_hold_it(
+        some in sizes(500),
+        left in 1_usize..300,
+        (tokens, patches) in (509_u64..5000, 4800_u64..20_000),
+        (least_images, lanes) in (0_u64..3, 1_usize..20),
+    ) {
+        let budget = Budget { patches, least_images, ..budget(tokens) };
+        let stream: Vec<SampleSize> = some.iter().copied().cycle().take(left).collect();
+        let (mut start, mut batches, mut is_last) = (0, Vec::new(), false);
+        while !is_last {
+            prop_assert!(start < left, "a window has samples");
+            let mut window = Window::new(budget, lanes, Some((left - start) as u64));
+            let mut next = stream[start..].iter();
+            while !window.is_complete() {
+                window.push(*next.next().expect("it is complete with all that are left"));
+            }
+            let packed = window.pack();
+            is_last = packed.is_last;
+            let whole = batches_of_window(lanes);
+            prop_assert!(packed.batches.len() == whole || is_last && packed.batches.len() < whole);
+            if is_last {
+                let fewer = place(&packed.sizes, packed.batches.len() - 1, &budget);
+                prop_assert!(fewer.is_none(), "one batch fewer would do");
+                let costs: Vec<u64> =
+                    packed.batches.iter().map(|one| sum(|size| size.cost, one, &packed.sizes)).collect();
+                let rounds = costs.chunks(lanes);
+                prop_assert!(rounds.clone().all(|round| round.is_sorted_by(|one, two| one >= two)));
+            }
+            for batch in &packed.batches {
+                prop_assert!(!batch.is_empty());
+                let sizes: Vec<_> = batch.iter().map(|&sample| packed.sizes[sample]).collect();
+                prop_assert!(budget.holds_all(&sizes));
+                batches.push(batch.iter().map(|sample| start + sample).collect::<Vec<_>>());
+            }
+            start += packed.sizes.len();
+        }
+        let mut samples = batches.concat();
+        samples.sort_unstable();
+        prop_assert!(samples.into_iter().eq(0..left));
+    }
 }
