@@ -267,7 +267,7 @@ fn engine(section: &mut Reader<'_>) -> Engine {
     Engine {
         memory: section.size("memory", 16 * MIB..=1024 * 1024 * GIB),
         workers: section.whole("workers", 1..=1024),
-        prefetch: section.whole("prefetch", 0..=1024).unwrap_or(default.prefetch),
+        prefetch: section.whole("prefetch", 0..=1024),
         on_bad_sample: section
             .choice("on-bad-sample", ON_BAD_SAMPLE)
             .unwrap_or(default.on_bad_sample),

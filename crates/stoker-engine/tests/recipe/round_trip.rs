@@ -165,7 +165,7 @@ prop_compose! {
         pack in batches(),
         memory in of(16_u64 << 20..=1 << 50),
         workers in of(1_u32..=1024),
-        prefetch in 0_u32..=1024,
+        prefetch in of(0_u32..=1024),
         on_bad_sample in one_of(&[OnBadSample::Replace, OnBadSample::Stop]),
         bad_sample_limit in 0.0..=1.0,
         ledger in of(path()),

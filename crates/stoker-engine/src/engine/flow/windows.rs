@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::OnceCell;
 
 use super::measure::MEASURED_AT_A_TIME;
-use super::{Line, Work};
+use super::{Line, Turn};
 use crate::engine::budget::Claim;
 use crate::engine::windows::{FIRST_WINDOW, OpenWindow, Planned};
 use crate::error::Result;
@@ -129,7 +129,7 @@ impl Line {
         }
         drop(ahead);
         let pack = move |_: &mut _| window.pack();
-        let packed = self.workers.run(Work::Measure, batch, pack).await?;
+        let packed = self.workers.run(Turn::measure(batch), pack).await?;
         Ok(Arc::new(OpenWindow::new(start, packed)))
     }
 }
