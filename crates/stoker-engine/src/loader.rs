@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::Flow;
-use depth::Depth;
 use crate::error::{Error, Result};
 use crate::metrics::Report;
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
 use crate::sample::Rank;
 use crate::vision::Finish;
+use depth::Depth;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::{Front, REMEMBERED};

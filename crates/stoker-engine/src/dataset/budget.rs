@@ -60,10 +60,7 @@ mod tests {
                         let permit = budget.take(bytes);
                         let now = held.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         // Who holds nothing does not keep a larger group from being held beside it.
-                        assert!(
-                            now <= LIMIT || now == bytes || bytes == 0,
-                            "{now} with {bytes}"
-                        );
+                        assert!(now <= LIMIT || now == bytes || bytes == 0, "{now} with {bytes}");
                         most.fetch_max(now, Ordering::SeqCst);
                         held.fetch_sub(bytes, Ordering::SeqCst);
                         drop(permit);

@@ -92,14 +92,13 @@ impl Flow {
     /// A flow that makes nothing yet.
     pub(crate) fn start(rooms: Arc<Rooms>) -> Result<Self> {
         let engine = &rooms.recipe.engine;
-        let memory = engine.memory.unwrap_or_else(machine::default_memory);
-        let workers = engine.workers.map_or_else(machine::cores, |count| count as usize);
+        let (memory, workers) = (machine::memory(engine), machine::workers(engine));
         let (compressed, batches) = (memory / 4, memory - memory / 4);
         let line = Arc::new(Line {
             budget: Budget::new(compressed, Arc::clone(&rooms.metrics)),
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
-            large_images: fill::large_images(&rooms.recipe),
+            large_images: fill::large_images(engine),
             sizes: find::Sizes::default(),
             windows: windows::Windows::default(),
             counter: Mutex::default(),

@@ -70,6 +70,8 @@ type Task = Box<dyn FnOnce(&mut Bench) + Send>;
 struct Queue {
     tasks: BTreeMap<(Turn, u64), Task>,
     tickets: u64,
+    /// Threads that wait for a task.
+    idle: usize,
     stopped: bool,
 }
 
@@ -108,8 +110,14 @@ impl Workers {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Queues a task. The future ends with what it returned, with [`Error::Stopped`] if
-    /// the workers were stopped before its turn, or with [`Error::Bug`] if it panicked.
+    /// How many of them have nothing to do.
+    pub(super) fn idle(&self) -> usize {
+        let queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.idle.saturating_sub(queue.tasks.len())
+    }
+
+    /// Queues a task. The future ends with what it returned, with [`Error::Stopped`] if the workers
+    /// were stopped before its turn, or with [`Error::Bug`] if it panicked.
     pub(super) fn run<T, F>(
         &self,
         turn: Turn,
@@ -175,7 +183,9 @@ fn work(shared: &Shared) {
             if queue.stopped {
                 return;
             }
+            queue.idle += 1;
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
         };
         drop(queue);
         task(&mut bench);
@@ -210,7 +220,7 @@ mod tests {
     #[test]
     fn measuring_goes_first_then_the_earliest_batch_and_of_it_the_largest_image() {
         let workers = Workers::start(1, Arc::default()).unwrap();
-        let (go, wait) = mpsc::channel::<()>();
+        let (go, wait) = mpsc::sync_channel::<()>(1);
         let busy = workers.run(Turn::measure(0), move |_| wait.recv().unwrap());
         let order = Arc::new(Mutex::new(Vec::new()));
         let turns = [

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Samples brought in ahead before it is known how fast they are taken.
 const FIRST: u64 = 256;
 
+/// Samples of a batch that is packed by tokens, before one was seen.
+const PACKED: u64 = 8;
+
 /// How long the batches that are brought in last: a store's slowest answers take a second, one that
 /// has to be asked again takes two.
 const LEAD: Duration = Duration::from_secs(2);
@@ -34,7 +37,7 @@ const IMAGES_PER_WORKER: u64 = 3;
 pub(super) struct Depth {
     /// What the recipe says in place of the rule.
     fixed: Option<u64>,
-    /// Samples of a batch, where all have the same number.
+    /// Samples of a batch, or a guess at them where they are packed by tokens.
     batch_size: u64,
     workers: u64,
     taken: VecDeque<Instant>,
@@ -43,10 +46,10 @@ pub(super) struct Depth {
 }
 
 impl Depth {
-    pub(super) fn new(fixed: Option<u32>, batch_size: u32, workers: usize) -> Self {
+    pub(super) fn new(fixed: Option<u32>, batch_size: Option<u32>, workers: usize) -> Self {
         Self {
             fixed: fixed.map(u64::from),
-            batch_size: u64::from(batch_size).max(1),
+            batch_size: batch_size.map_or(PACKED, u64::from).max(1),
             workers: workers as u64,
             taken: VecDeque::with_capacity(OBSERVED),
             batches: 0,
@@ -87,8 +90,7 @@ impl Depth {
     fn in_lead(&self) -> Option<u64> {
         let (first, last) = (self.taken.front()?, self.taken.back()?);
         let each = (*last - *first).div_f64((self.taken.len() - 1).max(1) as f64);
-        (self.taken.len() > 1 && !each.is_zero())
-            .then(|| LEAD.div_duration_f64(each).ceil() as u64)
+        (self.taken.len() > 1 && !each.is_zero()).then(|| LEAD.div_duration_f64(each).ceil() as u64)
     }
 }
 
@@ -104,22 +106,22 @@ mod tests {
 
     #[test]
     fn what_the_recipe_says_holds() {
-        let mut depth = Depth::new(Some(0), 8, 2);
+        let mut depth = Depth::new(Some(0), Some(8), 2);
         after(&mut depth, 20, Duration::from_millis(1), 8);
         assert_eq!(depth.brought_in(), 0);
-        assert_eq!(Depth::new(Some(1024), 8, 2).brought_in(), 1024);
+        assert_eq!(Depth::new(Some(1024), None, 2).brought_in(), 1024);
     }
 
     #[test]
     fn at_first_as_many_samples_are_brought_in_whatever_the_batch() {
-        let first = |batch_size| Depth::new(None, batch_size, 2).brought_in();
+        let first = |batch_size| Depth::new(None, Some(batch_size), 2).brought_in();
         assert_eq!([1, 8, 256, 1000].map(first), [256, 32, 4, 4]);
     }
 
     #[test]
     fn a_fast_trainer_has_two_seconds_brought_in_and_a_slow_one_what_there_was() {
         let ahead = |pace| {
-            let mut depth = Depth::new(None, 8, 2);
+            let mut depth = Depth::new(None, Some(8), 2);
             after(&mut depth, 40, Duration::from_millis(pace), 8);
             depth.brought_in()
         };
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_few_large_batches_keep_the_workers_busy_or_many_small_ones() {
-        let filled = |batch_size, workers| Depth::new(None, batch_size, workers).filled();
+        let filled = |batch_size, workers| Depth::new(None, Some(batch_size), workers).filled();
         assert_eq!(filled(8, 2), 4);
         assert_eq!(filled(8, 64), 24);
         assert_eq!(filled(1, 16), 48);
@@ -136,17 +138,17 @@ mod tests {
 
     #[test]
     fn images_count_and_not_samples() {
-        let mut depth = Depth::new(None, 8, 16);
+        let mut depth = Depth::new(None, Some(8), 16);
         after(&mut depth, 10, Duration::from_millis(50), 24);
         assert_eq!(depth.filled(), 4);
-        let mut without = Depth::new(None, 8, 16);
+        let mut without = Depth::new(None, Some(8), 16);
         after(&mut without, 10, Duration::from_millis(50), 0);
         assert_eq!(without.filled(), 48);
     }
 
     #[test]
     fn batches_taken_at_the_same_moment_are_no_pace() {
-        let mut depth = Depth::new(None, 8, 2);
+        let mut depth = Depth::new(None, Some(8), 2);
         after(&mut depth, 5, Duration::ZERO, 8);
         assert_eq!(depth.brought_in(), 32);
     }

@@ -240,6 +240,9 @@ pub struct Engine {
     /// Worker threads; by default the cores that the process may use, shared with the other ranks on
     /// the machine.
     pub workers: Option<u32>,
+    /// Ranks that share the machine, its cores and its memory; in Python by default what the launcher
+    /// says, else 1.
+    pub local_world_size: Option<u32>,
     /// Batches whose samples are brought in ahead of the one that is asked for, as far as memory
     /// allows; by default those of two seconds at the pace of the trainer, and at least 256 samples.
     /// At 0 a batch is made when it is asked for.
@@ -347,6 +350,7 @@ impl Default for Engine {
         Self {
             memory: None,
             workers: None,
+            local_world_size: None,
             prefetch: None,
             on_bad_sample: OnBadSample::Replace,
             bad_sample_limit: 0.01,

@@ -1,20 +1,23 @@
-//! Filling the images of a batch, each by a worker of its own.
+//! Filling the images of a batch, each by a worker; a big one by several, where they are idle.
 
 use std::sync::Arc;
 
 use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Line, Permit, Turn};
+use super::{Bench, Line, Permit, Turn};
 use crate::engine::block::Slot;
 use crate::engine::machine;
 use crate::error::{BudgetError, Error, Flaw, Result};
-use crate::recipe::Recipe;
+use crate::recipe::Engine;
 use crate::sample::{EncodedImage, Measured};
 
 /// Images that decode to more than this ask for room, so that scratch memory stays bounded by this
 /// times the number of workers, plus the room for large ones.
 const LARGE_IMAGE: u64 = 16 << 20;
+
+/// Images from so many pixels on are written by several workers: they take tens of milliseconds.
+const SHARED_IMAGE: u64 = 3_000_000;
 
 /// The part of `engine.memory` that large images may take besides, or one image of any size: an
 /// eighth.
@@ -60,21 +63,69 @@ impl Line {
     }
 
     async fn fill_one(
-        &self,
+        self: &Arc<Self>,
         sequence: u64,
         image: EncodedImage,
-        mut slot: Slot,
+        slot: Slot,
         permits: Arc<Vec<Permit>>,
     ) -> Result<Option<Flaw>> {
-        let _alone = self.scratch_for(&image).await?;
-        let rooms = Arc::clone(&self.rooms);
+        let _room = self.room_for(&image).await?;
         let turn = Turn::fill(sequence).of_size(image.header.stored.pixels());
-        let fill = move |bench: &mut _| {
+        if image.header.stored.pixels() >= SHARED_IMAGE && self.workers.idle() > 1 {
+            return self.fill_together(turn, image, slot, permits).await;
+        }
+        let (rooms, mut slot) = (Arc::clone(&self.rooms), slot);
+        let fill = move |bench: &mut Bench| {
             let outcome = rooms.fill(&image, &mut slot, bench);
             drop((image, slot, permits));
             outcome.err()
         };
         self.workers.run(turn, fill).await
+    }
+
+    /// One worker decodes, then all that have nothing to do write strips.
+    async fn fill_together(
+        self: &Arc<Self>,
+        turn: Turn,
+        image: EncodedImage,
+        mut slot: Slot,
+        permits: Arc<Vec<Permit>>,
+    ) -> Result<Option<Flaw>> {
+        let (rooms, plan) = (Arc::clone(&self.rooms), image.plan);
+        let decode = move |bench: &mut Bench| {
+            let flaw = rooms.decode(&image, &mut bench.decoder).err();
+            drop((image, permits));
+            match flaw {
+                None => Ok((bench.decoder.take(), slot)),
+                Some(flaw) => {
+                    rooms.hide(&plan, &mut slot);
+                    Err(flaw)
+                }
+            }
+        };
+        let (decoded, slot) = match self.workers.run(turn, decode).await? {
+            Ok(decoded) => decoded,
+            Err(flaw) => return Ok(Some(flaw)),
+        };
+        let decoded = Arc::new(decoded);
+        let strips = self.rooms.vision.strips(&plan);
+        let each = strips.div_ceil(self.workers.idle().max(1));
+        let parts = slot.cut(each * self.rooms.vision.strip_bytes(&plan));
+        let parts = parts.into_iter().enumerate().map(|(number, mut part)| {
+            let (rooms, decoded) = (Arc::clone(&self.rooms), Arc::clone(&decoded));
+            let write = move |bench: &mut Bench| {
+                let strips = number * each..strips.min((number + 1) * each);
+                rooms.write(&decoded, &plan, strips, &mut part, &mut bench.scratch);
+                drop(part);
+                if let Some(decoded) = Arc::into_inner(decoded) {
+                    bench.decoder.give_back(decoded);
+                }
+            };
+            self.workers.run(turn, write)
+        });
+        let parts = parts.collect::<Vec<_>>();
+        drop(decoded);
+        futures::future::try_join_all(parts).await.map(|_| None)
     }
 
     async fn hide_one(
@@ -84,17 +135,20 @@ impl Line {
         mut slot: Slot,
     ) -> Result<Option<Flaw>> {
         let rooms = Arc::clone(&self.rooms);
-        let hide = move |_: &mut _| rooms.hide(&image, &mut slot);
+        let hide = move |_: &mut _| rooms.hide(&image.plan, &mut slot);
         self.workers.run(Turn::fill(sequence), hide).await.map(|()| None)
     }
 
     /// The right to decode an image; of large ones only so many at once as may be in memory.
-    async fn scratch_for(&self, image: &EncodedImage) -> Result<Option<SemaphorePermit<'_>>> {
+    pub(super) async fn room_for(
+        &self,
+        image: &EncodedImage,
+    ) -> Result<Option<SemaphorePermit<'_>>> {
         let decoded = image.header.stored.pixels() * 3;
         if decoded <= LARGE_IMAGE {
             return Ok(None);
         }
-        let memory = memory(&self.rooms.recipe);
+        let memory = machine::memory(&self.rooms.recipe.engine);
         if decoded > memory / 2 {
             return Err(too_large(decoded, memory / 2));
         }
@@ -105,12 +159,8 @@ impl Line {
 }
 
 /// Room for the images that are large.
-pub(super) fn large_images(recipe: &Recipe) -> Semaphore {
-    Semaphore::new(kib(memory(recipe) / LARGE_IMAGES) as usize)
-}
-
-fn memory(recipe: &Recipe) -> u64 {
-    recipe.engine.memory.unwrap_or_else(machine::default_memory)
+pub(super) fn large_images(engine: &Engine) -> Semaphore {
+    Semaphore::new(kib(machine::memory(engine) / LARGE_IMAGES) as usize)
 }
 
 /// Permits for so many bytes.

@@ -189,7 +189,7 @@ impl Line {
         permits: Vec<Permit>,
     ) -> Result<Option<Flaw>> {
         for image in measured.images {
-            let _alone = self.scratch_for(&image).await?;
+            let _room = self.room_for(&image).await?;
             let rooms = Arc::clone(&self.rooms);
             let decode = move |bench: &mut Bench| rooms.decode(&image, &mut bench.decoder).err();
             if let Some(flaw) = self.workers.run(Turn::fill(turn), decode).await? {
