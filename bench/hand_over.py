@@ -1,7 +1,8 @@
-"""How a finished batch crosses Ray's object store: how long, how often copied, and where it lies.
+"""How a finished batch comes to a trainer: how long that takes, how often it is copied, where it lies.
 
-A data worker (the one that `stoker.ray` hires) makes batches of `BYTES`; this process takes them as
-a trainer on the same node does. Writes a table to stdout, and `hand_over.json`.
+In this process a loader has it ready. Through Ray's object store a data worker (the one that
+`stoker.ray` hires) makes batches of `BYTES`, and this process takes them as a trainer on the same
+node does. Writes a table to stdout, and `hand_over.json`.
 
     .venv/bin/python -m bench.hand_over
 """
@@ -32,6 +33,10 @@ BYTES = 64_000_000
 SIZE = (1024, 928)
 WARM = 3
 """Batches that are not timed, before those that are."""
+PHOTOS = (1, 3)
+"""Photos of a batch that is handed over in this process: the time must not depend on them."""
+READY = 0.2
+"""Seconds in which any of these batches is made."""
 
 
 def main(argv: list[str]) -> int:
@@ -50,9 +55,10 @@ def main(argv: list[str]) -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [".", os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
         recipe = data(Path(scratch), arguments.model)
+        here = [in_process(recipe, photos, arguments.rounds) for photos in PHOTOS]
         with local_ray(2, Path(scratch), counters):
             found = measure(recipe, WARM + arguments.rounds)
-    found |= {"ray": counters}
+    found |= {"ray": counters, "in_process": here}
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "hand_over.json").write_text(json.dumps(found, indent=1) + "\n")
     print(table(found))
@@ -81,6 +87,30 @@ def data(folder: Path, model: Path) -> dict[str, Any]:
         "vision": {"pixels": "f32"},
         "pack": {"batch-size": 3},
         "engine": {"workers": 1},
+    }
+
+
+def in_process(recipe: dict[str, Any], photos: int, rounds: int) -> dict[str, Any]:
+    """Takes batches that are ready, and makes torch's tensors of them."""
+    import stoker
+
+    nexts: list[float] = []
+    tensors: list[float] = []
+    with stoker.Loader(recipe, overrides={"pack.batch-size": photos}) as loader:
+        for _ in range(WARM + rounds):
+            time.sleep(READY)
+            began = time.perf_counter()
+            batch = next(loader)
+            taken = time.perf_counter()
+            views = batch.torch()
+            nexts.append(taken - began)
+            tensors.append(time.perf_counter() - taken)
+            nbytes = batch.nbytes
+            del batch, views
+    return {
+        "batch_bytes": nbytes,
+        "next_seconds": spread(nexts[WARM:]),
+        "torch_seconds": spread(tensors[WARM:]),
     }
 
 
@@ -175,20 +205,23 @@ def spread(seconds: list[float]) -> dict[str, float]:
 
 def table(found: dict[str, Any]) -> str:
     """The figures as Markdown."""
-    rows = [
-        f"A batch of {found['batch_bytes'] / 1e6:.0f} MB",
-        "",
-        "| | median | p95 |",
-        "|---|---:|---:|",
-    ]
+    rows = ["| | batch | median | p95 |", "|---|---:|---:|---:|"]
+    for here in found["in_process"]:
+        rows.append(row("next(loader), in this process", here, "next_seconds"))
+        rows.append(row("batch.torch()", here, "torch_seconds"))
     for key, name in (
         ("get_seconds", "ray.get"),
         ("put_seconds", "ray.put"),
         ("copy_seconds", "one copy, for comparison"),
     ):
-        times = found[key]
-        rows.append(f"| {name} | {times['median'] * 1e3:.2f} ms | {times['p95'] * 1e3:.2f} ms |")
+        rows.append(row(name, found, key))
     return "\n".join(rows)
+
+
+def row(name: str, found: dict[str, Any], key: str) -> str:
+    """One line of the table."""
+    times = [f"{found[key][which] * 1e3:.3f} ms" for which in ("median", "p95")]
+    return f"| {name} | {found['batch_bytes'] / 1e6:.0f} MB | {times[0]} | {times[1]} |"
 
 
 if __name__ == "__main__":

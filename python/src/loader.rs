@@ -60,9 +60,14 @@ impl Loader {
     ) -> PyResult<Self> {
         let rank = made_of::rank(recipe.py(), rank, world_size, group)?;
         let made_of = MadeOf::read(recipe, overrides)?;
+        let ranks_here = made_of::local_world_size(recipe.py())?;
         let engine = patiently(recipe.py(), {
             let made_of = made_of.clone();
-            move || engine::Loader::open(made_of.recipe()?, rank)
+            move || {
+                let mut recipe = made_of.recipe()?;
+                recipe.engine.local_world_size.get_or_insert(ranks_here);
+                engine::Loader::open(recipe, rank)
+            }
         })?;
         Ok(Self { finish: engine.finish(), engine: Home::new(engine), made_of, rank })
     }

@@ -69,6 +69,11 @@ pub(crate) fn rank(
     Ok(Rank { index, of })
 }
 
+/// How many ranks share this machine, as the process knows it.
+pub(crate) fn local_world_size(py: Python<'_>) -> PyResult<u32> {
+    py.import("stoker._rank")?.getattr("local_world_size")?.call0()?.extract()
+}
+
 /// A state as a dict: as it is, or as it was so many batches ago.
 pub(crate) fn state_dict(
     py: Python<'_>,

@@ -118,14 +118,20 @@ def _torch_distributed() -> tuple[int, int] | None:
 
 
 def _ray_train() -> tuple[int, int] | None:
+    context = _train_context()
+    return context and (context.get_world_rank(), context.get_world_size())
+
+
+def _train_context() -> Any:
     train = sys.modules.get("ray.train")
     if train is None:
         return None
     try:
         context = train.get_context()
-        return context.get_world_rank(), context.get_world_size()
+        context.get_world_size()
     except RuntimeError:
         return None  # not within a training function
+    return context
 
 
 def _environment() -> tuple[int, int] | None:
@@ -151,3 +157,14 @@ def _alone() -> None:
                 "which of them share data: initialise torch.distributed before the loader is made, "
                 "or give rank and world_size (0 and 1 where each is to have all data)"
             )
+
+
+def local_world_size() -> int:
+    """Finds how many ranks share this machine: as Ray Train says, in a training function, else the
+    environment's LOCAL_WORLD_SIZE, which launchers set; else 1."""
+    train = _train_context()
+    if train is not None:
+        return train.get_local_world_size()
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    # What is no number says nothing: it only decides how much of the machine is used.
+    return max(int(told), 1) if told.isascii() and told.isdigit() else 1

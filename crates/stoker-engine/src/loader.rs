@@ -6,6 +6,7 @@
 //! [`Loader::state`] may be called from any thread. Work starts at the first [`Loader::next`], so a
 //! loader that resumes fetches nothing that was consumed before.
 
+mod depth;
 mod front;
 mod ledger;
 mod look;
@@ -23,6 +24,7 @@ use crate::plan::Cursor;
 use crate::recipe::Recipe;
 use crate::sample::Rank;
 use crate::vision::Finish;
+use depth::Depth;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::{Front, REMEMBERED};
@@ -30,11 +32,6 @@ pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure
 pub use maker::Maker;
 pub use tally::too_many_bad;
 pub use verify::{Finding, Interruption, Verified, Verify};
-
-/// Batches that may be filled at once, from the one that is asked for next on: one with the
-/// consumer soon, one being finished, and two to even out batches of unequal work. More would only
-/// be more memory to fault in: what hides a slow store is the compressed samples that wait.
-const FILLED_AHEAD: u64 = 4;
 
 /// Finished batches of one rank, in order.
 pub struct Loader {
@@ -47,9 +44,10 @@ pub struct Loader {
 /// The flow, which another thread may close while the consumer waits on it.
 #[derive(Default)]
 struct Running {
-    flow: Option<Arc<Flow>>,
-    /// The first batch that is not begun, counted from where the flow started.
+    flow: Option<(Arc<Flow>, Depth)>,
+    /// The first batches that are not begun and not wanted, counted from where the flow started.
     begun: u64,
+    wanted: u64,
     /// Batches handed over since the flow started.
     taken: u64,
     asking_since: Option<Instant>,
@@ -104,9 +102,10 @@ impl Loader {
         let mut running = self.running();
         running.taken += 1;
         running.asking_since = None;
-        if let Some(later) = self.front.sequence_at(FILLED_AHEAD - 1) {
-            flow.want(later);
+        if let Some((_, depth)) = &mut running.flow {
+            depth.took(batch.images(), Instant::now());
         }
+        self.want(&mut running);
         Ok(Next::Batch(batch))
     }
 
@@ -182,7 +181,7 @@ impl Loader {
     pub fn close(&self) {
         let mut running = self.running();
         running.closed = true;
-        if let Some(flow) = running.flow.take() {
+        if let Some((flow, _)) = running.flow.take() {
             flow.stop();
         }
         self.front.close();
@@ -195,10 +194,11 @@ impl Loader {
             return Err(Error::Stopped);
         }
         if running.flow.is_none() {
-            running.flow = Some(Arc::new(self.start()?));
+            running.flow = Some(self.start()?);
+            self.want(&mut running);
         }
-        let flow = Arc::clone(running.flow.as_ref().expect("it was started if there was none"));
-        let ahead = running.taken + u64::from(self.front.rooms().recipe.engine.prefetch);
+        let (flow, depth) = running.flow.as_ref().expect("it was started if there was none");
+        let (flow, ahead) = (Arc::clone(flow), running.taken + depth.brought_in());
         for step in running.begun..=ahead {
             let Some(later) = self.front.sequence_at(step - running.taken) else { break };
             flow.begin(later);
@@ -208,13 +208,23 @@ impl Loader {
         Ok((flow, asked))
     }
 
-    fn start(&self) -> Result<Flow> {
-        let flow = Flow::start(self.front.rooms())?;
+    fn start(&self) -> Result<(Arc<Flow>, Depth)> {
+        let rooms = self.front.rooms();
+        let (prefetch, batch_size) = (rooms.recipe.engine.prefetch, rooms.recipe.pack.batch_size);
+        let flow = Flow::start(rooms)?;
         self.front.window().into_iter().for_each(|start| flow.learn(start));
-        for sequence in (0..FILLED_AHEAD).filter_map(|steps| self.front.sequence_at(steps)) {
-            flow.want(sequence);
+        let depth = Depth::new(prefetch, batch_size, flow.workers());
+        Ok((Arc::new(flow), depth))
+    }
+
+    /// Lets the next batches be filled.
+    fn want(&self, running: &mut Running) {
+        let Some((flow, depth)) = &running.flow else { return };
+        for step in running.wanted.max(running.taken)..running.taken + depth.filled() {
+            let Some(later) = self.front.sequence_at(step - running.taken) else { break };
+            flow.want(later);
+            running.wanted = step + 1;
         }
-        Ok(flow)
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {

@@ -3,8 +3,9 @@
 //!
 //! This file holds all of the engine's unsafe memory handling. The rule that makes it sound: a
 //! [`Block`] is either whole, with one owner, or split, in which case every byte belongs to at most
-//! one [`Slot`] ([`Draft::split`] checks that the ranges do not overlap), and only when all slots
-//! are dropped does [`Seal::lease`] give the block to readers.
+//! one [`Slot`] ([`Draft::split`] checks that the ranges do not overlap, [`Slot::cut`] makes disjoint
+//! ones of one that is given up), and only when all slots are dropped does [`Seal::lease`] give the
+//! block to readers.
 #![expect(unsafe_code, reason = "threads fill disjoint parts of one mapping")]
 
 use std::fmt;
@@ -87,13 +88,26 @@ pub(super) struct Slot {
     range: Range<usize>,
 }
 
+impl Slot {
+    /// Cuts it into parts of so many bytes each; the last one has what is left.
+    pub(super) fn cut(self, bytes: usize) -> Vec<Self> {
+        assert!(bytes > 0, "parts have bytes");
+        let Range { start, end } = self.range;
+        let part = |start: usize| Self {
+            held: Arc::clone(&self.held),
+            range: start..end.min(start + bytes),
+        };
+        (start..end).step_by(bytes).map(part).collect()
+    }
+}
+
 impl Deref for Slot {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         let start = self.held.block().start;
-        // SAFETY: the range lies in the block (checked in `split`), which lives as long as `held`;
-        // no other slot has these bytes, and no lease exists while this slot does.
+        // SAFETY: the range lies in the block (checked in `split`, kept in `cut`), which lives as long
+        // as `held`; no other slot has these bytes, and no lease exists while this slot does.
         unsafe { std::slice::from_raw_parts(start.add(self.range.start), self.range.len()) }
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
 
+mod fill;
 mod find;
 mod measure;
 mod verify;
@@ -23,29 +24,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::{FuturesOrdered, StreamExt, TryStreamExt};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use futures::stream::{FuturesOrdered, TryStreamExt};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
 use super::batch::Batch;
-use super::block::Slot;
 use super::budget::{Budget, Permit};
 use super::machine;
 use super::pool::{Expected, Pool};
 use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
-use super::workers::{Bench, Work, Workers, message};
-use crate::error::{BudgetError, Error, Flaw, Outcome, Result};
-use crate::sample::{EncodedImage, Measured, Standing, WindowStart};
+use super::workers::{Bench, Turn, Workers, message};
+use crate::error::{Error, Outcome, Result};
+use crate::sample::{Measured, Standing, WindowStart};
 
 use find::Found;
 
 pub use verify::Finding;
 pub(crate) use verify::{Findings, Told};
-
-/// Images that decode to more than this are decoded one at a time, so that scratch memory stays
-/// bounded by this times the number of workers, plus one large image.
-const LARGE_IMAGE: u64 = 16 << 20;
 
 /// Batches in the making.
 pub(crate) struct Flow {
@@ -57,9 +53,7 @@ struct Line {
     budget: Arc<Budget>,
     pool: Arc<Pool>,
     workers: Workers,
-    large_image: Semaphore,
-    /// The batches that may have memory.
-    wanted: watch::Sender<BTreeSet<u64>>,
+    large_images: Semaphore,
     typical_image: find::TypicalImage,
     windows: windows::Windows,
     counter: Mutex<Counter>,
@@ -69,26 +63,42 @@ struct Line {
 #[derive(Default)]
 struct Counter {
     /// Begun and not finished.
-    making: BTreeMap<u64, AbortHandle>,
+    making: BTreeMap<u64, Making>,
     finished: BTreeMap<u64, Result<Batch>>,
+    /// These may have memory.
+    wanted: BTreeSet<u64>,
     /// Somebody waits for these.
     asked: BTreeSet<u64>,
     stopped: bool,
+}
+
+/// A batch that is being made.
+struct Making {
+    task: AbortHandle,
+    /// Tells it that it is wanted; gone when that was told.
+    want: Option<oneshot::Sender<()>>,
+}
+
+impl Making {
+    fn want(&mut self) {
+        if let Some(want) = self.want.take() {
+            // A task that is past caring has finished or failed.
+            let _told = want.send(());
+        }
+    }
 }
 
 impl Flow {
     /// A flow that makes nothing yet.
     pub(crate) fn start(rooms: Arc<Rooms>) -> Result<Self> {
         let engine = &rooms.recipe.engine;
-        let memory = engine.memory.unwrap_or_else(machine::default_memory);
-        let workers = engine.workers.map_or_else(machine::cores, |count| count as usize);
+        let (memory, workers) = (machine::memory(engine), machine::workers(engine));
         let (compressed, batches) = (memory / 4, memory - memory / 4);
         let line = Arc::new(Line {
             budget: Budget::new(compressed, Arc::clone(&rooms.metrics)),
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
-            large_image: Semaphore::new(1),
-            wanted: watch::Sender::default(),
+            large_images: fill::large_images(engine),
             typical_image: find::TypicalImage::default(),
             windows: windows::Windows::default(),
             counter: Mutex::default(),
@@ -112,25 +122,30 @@ impl Flow {
 
     /// Lets a batch be filled as soon as its samples are there.
     pub(crate) fn want(&self, sequence: u64) {
-        self.line.wanted.send_if_modified(|wanted| wanted.insert(sequence));
+        self.line.counter().want(sequence);
+    }
+
+    /// Threads that fill.
+    pub(crate) fn workers(&self) -> usize {
+        self.line.workers.count()
     }
 
     /// Takes a batch, which is begun and wanted if it was not; waits for it at most as long as
     /// `patience`, and has `None` if it is not finished by then.
     pub(crate) fn take(&self, sequence: u64, patience: Duration) -> Result<Option<Box<Batch>>> {
         let line = &self.line;
-        self.want(sequence);
         line.windows.asked(sequence);
         let since = Instant::now();
         let mut counter = line.counter();
+        counter.want(sequence);
         loop {
             if counter.stopped {
                 return Err(Error::Stopped);
             }
             if let Some(result) = counter.finished.remove(&sequence) {
                 counter.asked.remove(&sequence);
+                counter.wanted.remove(&sequence);
                 drop(counter);
-                line.wanted.send_if_modified(|wanted| wanted.remove(&sequence));
                 return result.map(|mut batch| {
                     batch.hand_over();
                     Some(Box::new(batch))
@@ -152,9 +167,9 @@ impl Flow {
         let mut counter = self.line.counter();
         let Counter { making, finished, asked, .. } = &mut *counter;
         let stays = |sequence: &u64| keep.contains(sequence) || asked.contains(sequence);
-        making.retain(|sequence, task| {
+        making.retain(|sequence, making| {
             stays(sequence) || {
-                task.abort();
+                making.task.abort();
                 false
             }
         });
@@ -170,7 +185,7 @@ impl Flow {
         let finished = {
             let mut counter = self.line.counter();
             counter.stopped = true;
-            counter.making.values().for_each(AbortHandle::abort);
+            counter.making.values().for_each(|making| making.task.abort());
             std::mem::take(&mut counter.finished)
         };
         drop(finished);
@@ -193,6 +208,16 @@ async fn caught<T>(task: impl Future<Output = Result<T>>) -> Result<T> {
     })
 }
 
+impl Counter {
+    fn want(&mut self, sequence: u64) {
+        if self.wanted.insert(sequence)
+            && let Some(making) = self.making.get_mut(&sequence)
+        {
+            making.want();
+        }
+    }
+}
+
 impl Line {
     fn counter(&self) -> MutexGuard<'_, Counter> {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
@@ -206,12 +231,17 @@ impl Line {
         }
         let expected = self.pool.expect(sequence);
         let line = Arc::clone(self);
+        let (want, wanted) = oneshot::channel();
         // It lays its batch on the counter, which is locked until it is entered below.
         let task = self.rooms.fetcher.spawn(async move {
-            let batch = caught(line.make(sequence, expected)).await;
+            let batch = caught(line.make(sequence, expected, wanted)).await;
             line.put(sequence, batch);
         });
-        counter.making.insert(sequence, task.abort_handle());
+        let mut making = Making { task: task.abort_handle(), want: Some(want) };
+        if counter.wanted.contains(&sequence) {
+            making.want();
+        }
+        counter.making.insert(sequence, making);
         self.settle_head(counter);
     }
 
@@ -232,7 +262,12 @@ impl Line {
         self.budget.set_head(head.unwrap_or(u64::MAX));
     }
 
-    async fn make(self: &Arc<Self>, sequence: u64, expected: Expected) -> Result<Batch> {
+    async fn make(
+        self: &Arc<Self>,
+        sequence: u64,
+        expected: Expected,
+        wanted: oneshot::Receiver<()>,
+    ) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
         let outline = self.outline(sequence).await?;
         if outline.samples.is_empty() {
@@ -252,12 +287,12 @@ impl Line {
             found.into_iter().map(|one| (one.measured, one.permits)).unzip();
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
-        let is_wanted = |wanted: &BTreeSet<u64>| wanted.contains(&sequence);
-        self.wanted.subscribe().wait_for(is_wanted).await.map_err(|_| Error::Stopped)?;
+        wanted.await.map_err(|_| Error::Stopped)?;
         let is_asked = || self.counter().asked.contains(&sequence);
         let held = self.pool.take(sequence, bytes, is_asked).await?;
         drop(expected);
-        let draft = self.workers.run(Work::Fill, sequence, move |_| held.draft(bytes)).await??;
+        let turn = Turn::fill(sequence);
+        let draft = self.workers.run(turn, move |_| held.draft(bytes)).await??;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));
         let mut rest = slots.pop().expect("the last slot is for the rest");
 
@@ -275,101 +310,10 @@ impl Line {
             rooms.write_rest(&layout, &samples, &learned, &mut rest);
             (layout, samples)
         };
-        let (layout, samples) = self.workers.run(Work::Fill, sequence, write).await?;
+        let (layout, samples) = self.workers.run(turn, write).await?;
         let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
         batch.tell(&outline);
         Ok(batch)
-    }
-
-    /// Has all images filled; the first flaw of each sample.
-    async fn fill(
-        self: &Arc<Self>,
-        sequence: u64,
-        samples: &mut [Measured],
-        slots: Vec<Slot>,
-        permits: Vec<Vec<Permit>>,
-    ) -> Result<Vec<Option<Flaw>>> {
-        let mut slots = slots.into_iter();
-        let mut tasks = FuturesOrdered::new();
-        for (number, (sample, permits)) in samples.iter_mut().zip(permits).enumerate() {
-            let (permits, is_shown) = (Arc::new(permits), sample.is_shown());
-            for image in &mut sample.images {
-                let (name, bytes) =
-                    (std::mem::take(&mut image.name), std::mem::take(&mut image.bytes));
-                let image = EncodedImage { name, bytes, ..*image };
-                let slot = slots.next().expect("a slot for each image");
-                let permits = Arc::clone(&permits);
-                tasks.push_back(async move {
-                    let outcome = if is_shown {
-                        self.fill_one(sequence, image, slot, permits).await
-                    } else {
-                        self.hide_one(sequence, image, slot).await
-                    };
-                    outcome.map(|flaw| (number, flaw))
-                });
-            }
-        }
-        let mut flaws = vec![None; samples.len()];
-        while let Some(outcome) = tasks.next().await {
-            let (number, flaw) = outcome?;
-            if flaws[number].is_none() {
-                flaws[number] = flaw;
-            }
-        }
-        Ok(flaws)
-    }
-
-    async fn fill_one(
-        &self,
-        sequence: u64,
-        image: EncodedImage,
-        mut slot: Slot,
-        permits: Arc<Vec<Permit>>,
-    ) -> Result<Option<Flaw>> {
-        let _alone = self.scratch_for(&image).await?;
-        let rooms = Arc::clone(&self.rooms);
-        let fill = move |bench: &mut _| {
-            let outcome = rooms.fill(&image, &mut slot, bench);
-            drop((image, slot, permits));
-            outcome.err()
-        };
-        self.workers.run(Work::Fill, sequence, fill).await
-    }
-
-    async fn hide_one(
-        &self,
-        sequence: u64,
-        image: EncodedImage,
-        mut slot: Slot,
-    ) -> Result<Option<Flaw>> {
-        let rooms = Arc::clone(&self.rooms);
-        let hide = move |_: &mut _| rooms.hide(&image, &mut slot);
-        self.workers.run(Work::Fill, sequence, hide).await.map(|()| None)
-    }
-
-    /// The right to decode an image; large ones are decoded one at a time.
-    async fn scratch_for(&self, image: &EncodedImage) -> Result<Option<SemaphorePermit<'_>>> {
-        let decoded = image.header.stored.pixels() * 3;
-        if decoded <= LARGE_IMAGE {
-            return Ok(None);
-        }
-        self.check_scratch(decoded)?;
-        Ok(Some(self.large_image.acquire().await.map_err(|_| Error::Stopped)?))
-    }
-
-    fn check_scratch(&self, decoded: u64) -> Result<()> {
-        let memory = self.rooms.recipe.engine.memory.unwrap_or_else(machine::default_memory);
-        if decoded <= memory / 2 {
-            return Ok(());
-        }
-        let hint = "half of engine.memory is the limit for one decoded image: raise it, or lower \
-                    image.max-pixels";
-        Err(Error::Budget(BudgetError {
-            what: "a decoded image".into(),
-            needed: decoded,
-            limit: memory / 2,
-            hint: hint.into(),
-        }))
     }
 }
 

@@ -208,7 +208,7 @@ impl Reference {
         for image in &sample.images {
             let mut slot = slots.next().expect("a slot for each image");
             if !sample.is_shown() {
-                self.rooms.hide(image, &mut slot);
+                self.rooms.hide(&image.plan, &mut slot);
                 continue;
             }
             let outcome = self.rooms.fill(image, &mut slot, &mut self.bench);

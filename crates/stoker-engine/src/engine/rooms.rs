@@ -3,6 +3,7 @@
 //! A step is a function of its arguments and the (immutable) rooms, so it gives the same on any
 //! thread. The engines differ only in when and where they call the steps.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,10 +23,11 @@ use crate::pack::{self, Layout, NeutralImage, Packer, PatchRow};
 use crate::plan::{Identity, Plan};
 use crate::recipe::{self, OnBadSample, Recipe, RgbRules};
 use crate::sample::{
-    EncodedImage, Extent, Measured, Position, RawSample, RgbImage, Sample, SampleId, Standing,
+    EncodedImage, Extent, ImagePlan, Measured, Position, RawSample, RgbImage, Sample, SampleId,
+    Standing,
 };
 use crate::text::Encoder;
-use crate::vision::Preprocessor;
+use crate::vision::{Preprocessor, Scratch};
 
 /// How many spare rows are looked at before the dataset as a whole is called bad.
 const MOST_ATTEMPTS: u32 = 100;
@@ -161,11 +163,11 @@ impl Rooms {
     }
 
     /// Writes the mean colour in place of an image that is not shown.
-    pub(super) fn hide(&self, image: &EncodedImage, slot: &mut [u8]) {
+    pub(super) fn hide(&self, plan: &ImagePlan, slot: &mut [u8]) {
         let meter = self.metrics.room(Room::Vision);
         let _busy = meter.enter();
         meter.bytes.add(slot.len() as u64);
-        self.vision.write_neutral(&image.plan, slot);
+        self.vision.write_neutral(plan, slot);
     }
 
     /// Decodes an image and writes its patches; on a flaw, the mean colour.
@@ -175,20 +177,33 @@ impl Rooms {
         slot: &mut [u8],
         bench: &mut Bench,
     ) -> Result<(), Flaw> {
-        let decoded = self.decode(image, &mut bench.decoder);
-        let meter = self.metrics.room(Room::Vision);
-        let _busy = meter.enter();
-        meter.bytes.add(slot.len() as u64);
-        match decoded {
+        let Bench { decoder, scratch } = bench;
+        match self.decode(image, decoder) {
             Ok(rgb) => {
-                self.vision.write(rgb, &image.plan, slot, &mut bench.scratch);
+                let strips = 0..self.vision.strips(&image.plan);
+                self.write(rgb, &image.plan, strips, slot, scratch);
                 Ok(())
             }
             Err(flaw) => {
-                self.vision.write_neutral(&image.plan, slot);
+                self.hide(&image.plan, slot);
                 Err(flaw)
             }
         }
+    }
+
+    /// Writes some strips of the patches of a decoded image.
+    pub(super) fn write(
+        &self,
+        image: &RgbImage,
+        plan: &ImagePlan,
+        strips: Range<usize>,
+        slot: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        let meter = self.metrics.room(Room::Vision);
+        let _busy = meter.enter();
+        meter.bytes.add(slot.len() as u64);
+        self.vision.write_strips(image, plan, strips, slot, scratch);
     }
 
     /// Decodes an image: all of a sample's way through the rooms that may still fail once it is

@@ -1,10 +1,13 @@
 //! The CPU threads: they parse, measure and fill.
 //!
 //! Tasks are taken by urgency: measuring first (it is short, and the requests of later batches wait
-//! for it), then filling, earliest batch first. Each thread has a [`Bench`] of reused scratch
-//! memory. The queue needs no bound of its own: what is in it holds permits and blocks, which are
+//! for it), then filling, earliest batch first, and of a batch the largest image first: begun last, it
+//! would keep one thread busy while the others have nothing left to do. Each thread has a [`Bench`]
+//! of reused scratch memory, and gives way to the trainer's threads: those launch the work that keeps
+//! a device busy, in moments that are short and must not wait. The queue needs no bound of its own: what is in it holds permits and blocks, which are
 //! bounded in bytes. A task that panics is reported to whoever waits for it, and the thread goes on.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +21,11 @@ use crate::image::Decoder;
 use crate::metrics::Metrics;
 use crate::vision::Scratch;
 
+/// By how much the threads are nicer than the trainer's: where both want a core, a worker gets a
+/// tenth of it.
+#[cfg(target_os = "linux")]
+const NICER: i32 = 10;
+
 /// Scratch memory of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
@@ -25,21 +33,45 @@ pub(super) struct Bench {
     pub(super) scratch: Scratch,
 }
 
-/// What a task does, the most urgent first.
+/// When a task is taken; the least is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Work {
-    /// Reading lines and headers, tokenising.
+pub(super) struct Turn {
+    work: Work,
+    batch: u64,
+    size: Reverse<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
     Measure,
-    /// Writing a part of a batch.
     Fill,
+}
+
+impl Turn {
+    /// Reading lines and headers, tokenising.
+    pub(super) fn measure(batch: u64) -> Self {
+        Self { work: Work::Measure, batch, size: Reverse(0) }
+    }
+
+    /// Writing a part of a batch.
+    pub(super) fn fill(batch: u64) -> Self {
+        Self { work: Work::Fill, batch, size: Reverse(0) }
+    }
+
+    /// The same for a task of some size, in any unit; those of a batch are compared.
+    pub(super) fn of_size(self, size: u64) -> Self {
+        Self { size: Reverse(size), ..self }
+    }
 }
 
 type Task = Box<dyn FnOnce(&mut Bench) + Send>;
 
 #[derive(Default)]
 struct Queue {
-    tasks: BTreeMap<(Work, u64, u64), Task>,
+    tasks: BTreeMap<(Turn, u64), Task>,
     tickets: u64,
+    /// Threads that wait for a task.
+    idle: usize,
     stopped: bool,
 }
 
@@ -73,12 +105,22 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Queues a task for a batch. The future ends with what it returned, with [`Error::Stopped`] if
-    /// the workers were stopped before its turn, or with [`Error::Bug`] if it panicked.
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// How many of them have nothing to do.
+    pub(super) fn idle(&self) -> usize {
+        let queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.idle.saturating_sub(queue.tasks.len())
+    }
+
+    /// Queues a task. The future ends with what it returned, with [`Error::Stopped`] if the workers
+    /// were stopped before its turn, or with [`Error::Bug`] if it panicked.
     pub(super) fn run<T, F>(
         &self,
-        work: Work,
-        batch: u64,
+        turn: Turn,
         task: F,
     ) -> impl Future<Output = Result<T>> + use<T, F>
     where
@@ -97,7 +139,7 @@ impl Workers {
         if !queue.stopped {
             let ticket = queue.tickets;
             queue.tickets += 1;
-            queue.tasks.insert((work, batch, ticket), task);
+            queue.tasks.insert((turn, ticket), task);
             self.shared.changed.notify_one();
         }
         drop(queue);
@@ -130,6 +172,7 @@ impl Drop for Workers {
 }
 
 fn work(shared: &Shared) {
+    give_way();
     let mut bench = Bench::default();
     loop {
         let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,10 +183,21 @@ fn work(shared: &Shared) {
             if queue.stopped {
                 return;
             }
+            queue.idle += 1;
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
         };
         drop(queue);
         task(&mut bench);
+    }
+}
+
+/// Lowers the priority of this thread. Linux has one for each thread, and anybody may lower it.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    if let Ok(usual) = rustix::process::getpriority_process(None) {
+        // Where it is refused, work goes on at the usual one.
+        let _lowered = rustix::process::setpriority_process(None, (usual + NICER).min(19));
     }
 }
 
@@ -154,4 +208,57 @@ pub(super) fn message(panic: &(dyn std::any::Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+    use futures::future::join_all;
+    use std::sync::mpsc;
+
+    #[test]
+    fn measuring_goes_first_then_the_earliest_batch_and_of_it_the_largest_image() {
+        let workers = Workers::start(1, Arc::default()).unwrap();
+        let (go, wait) = mpsc::sync_channel::<()>(1);
+        let busy = workers.run(Turn::measure(0), move |_| wait.recv().unwrap());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let turns = [
+            ("batch 2, large", Turn::fill(2).of_size(9)),
+            ("batch 1, small", Turn::fill(1).of_size(1)),
+            ("batch 1, large", Turn::fill(1).of_size(5)),
+            ("batch 1, as large", Turn::fill(1).of_size(5)),
+            ("batch 1, text", Turn::fill(1)),
+            ("batch 3, measured", Turn::measure(3)),
+        ];
+        let tasks = turns.map(|(name, turn)| {
+            let order = Arc::clone(&order);
+            workers.run(turn, move |_| order.lock().unwrap().push(name))
+        });
+        go.send(()).unwrap();
+        block_on(async {
+            busy.await.unwrap();
+            join_all(tasks).await.into_iter().for_each(|done| done.unwrap());
+        });
+        let expected = [
+            "batch 3, measured",
+            "batch 1, large",
+            "batch 1, as large",
+            "batch 1, small",
+            "batch 1, text",
+            "batch 2, large",
+        ];
+        assert_eq!(*order.lock().unwrap(), expected);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_give_way_to_those_of_the_trainer() {
+        use rustix::process::getpriority_process;
+        let workers = Workers::start(1, Arc::default()).unwrap();
+        let theirs = workers.run(Turn::measure(0), |_| getpriority_process(None).unwrap());
+        let ours = getpriority_process(None).unwrap();
+        assert_eq!(block_on(theirs).unwrap(), (ours + NICER).min(19));
+        assert_eq!(getpriority_process(None).unwrap(), ours);
+    }
 }

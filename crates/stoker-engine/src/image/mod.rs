@@ -151,6 +151,20 @@ impl Decoder {
     }
 }
 
+impl Decoder {
+    /// The image that was decoded last, to be kept.
+    pub fn take(&mut self) -> RgbImage {
+        std::mem::take(&mut self.image)
+    }
+
+    /// Memory for the images to come.
+    pub fn give_back(&mut self, image: RgbImage) {
+        if image.pixels.capacity() > self.image.pixels.capacity() {
+            self.image = image;
+        }
+    }
+}
+
 /// Runs a decoder; a panic in it is one bad image, not the end of the run.
 fn guard(decode: impl FnOnce() -> Result<(), Flaw>) -> Result<(), Flaw> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {

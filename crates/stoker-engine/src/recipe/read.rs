@@ -261,7 +261,8 @@ fn engine(section: &mut Reader<'_>) -> Engine {
     Engine {
         memory: section.size("memory", 16 * MIB..=1024 * 1024 * GIB),
         workers: section.whole("workers", 1..=1024),
-        prefetch: section.whole("prefetch", 0..=1024).unwrap_or(default.prefetch),
+        local_world_size: section.whole("local-world-size", 1..=1024),
+        prefetch: section.whole("prefetch", 0..=1024),
         on_bad_sample: section
             .choice("on-bad-sample", ON_BAD_SAMPLE)
             .unwrap_or(default.on_bad_sample),

@@ -235,14 +235,18 @@ pub enum BatchLayout {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
     /// Bytes for compressed images and batches together; by default a quarter of the memory that
-    /// the process may use, at most 16 GiB.
+    /// the process may use, shared with the other ranks on the machine, at most 16 GiB.
     pub memory: Option<u64>,
-    /// Worker threads; by default the cores that the process may use.
+    /// Worker threads; by default the cores that the process may use, shared with the other ranks on
+    /// the machine.
     pub workers: Option<u32>,
+    /// Ranks that share the machine, its cores and its memory; in Python by default what the launcher
+    /// says, else 1.
+    pub local_world_size: Option<u32>,
     /// Batches whose samples are brought in ahead of the one that is asked for, as far as memory
-    /// allows. 32: a store's slowest requests take a second, and compressed samples are small. At 0
-    /// a batch is made when it is asked for.
-    pub prefetch: u32,
+    /// allows; by default those of two seconds at the pace of the trainer, and at least 256 samples.
+    /// At 0 a batch is made when it is asked for.
+    pub prefetch: Option<u32>,
     /// What becomes of bad samples. `replace`.
     pub on_bad_sample: OnBadSample,
     /// Largest share of bad samples before the run is stopped. 0.01.
@@ -346,7 +350,8 @@ impl Default for Engine {
         Self {
             memory: None,
             workers: None,
-            prefetch: 32,
+            local_world_size: None,
+            prefetch: None,
             on_bad_sample: OnBadSample::Replace,
             bad_sample_limit: 0.01,
             ledger: None,

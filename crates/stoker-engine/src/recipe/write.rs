@@ -76,6 +76,7 @@ impl Recipe {
             "engine": {
                 "memory": engine.memory.map(write_size),
                 "workers": engine.workers,
+                "local-world-size": engine.local_world_size,
                 "prefetch": engine.prefetch,
                 "on-bad-sample": name_of(ON_BAD_SAMPLE, &engine.on_bad_sample),
                 "bad-sample-limit": engine.bad_sample_limit,

@@ -26,6 +26,8 @@ mod size;
 mod tests;
 mod values;
 
+use std::ops::Range;
+
 use crate::error::Flaw;
 use serde::{Deserialize, Serialize};
 
@@ -155,12 +157,35 @@ impl Preprocessor {
     /// Resizes, normalises and patchifies into `out`: `plan.grid.patches() * columns()` elements in
     /// the machine's byte order. Fastest where `out` begins at a multiple of 64 bytes.
     pub fn write(&self, image: &RgbImage, plan: &ImagePlan, out: &mut [u8], scratch: &mut Scratch) {
-        self.check(plan, out);
+        self.write_strips(image, plan, 0..self.strips(plan), out, scratch);
+    }
+
+    /// In how many strips an image's patches are written: a row of merged blocks each.
+    pub fn strips(&self, plan: &ImagePlan) -> usize {
+        (plan.grid.h / self.merge_size()) as usize
+    }
+
+    /// Bytes of one of them.
+    pub fn strip_bytes(&self, plan: &ImagePlan) -> usize {
+        plan.grid.w as usize * self.merge_size() as usize * self.patchify.row_bytes()
+    }
+
+    /// [`Self::write`] for some of the strips, whose part of the image's slot `out` is.
+    pub fn write_strips(
+        &self,
+        image: &RgbImage,
+        plan: &ImagePlan,
+        strips: Range<usize>,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        self.check(plan);
+        let block = self.strip_bytes(plan);
+        assert_eq!(out.len(), strips.len() * block, "the slot fits the strips");
         let stream = out.len() >= STREAM_FROM;
         let height = self.patchify.strip_height();
-        let block = plan.grid.w as usize * self.merge_size() as usize * self.patchify.row_bytes();
         let mut resampler = self.resampler(image, plan, &mut scratch.buffers);
-        for (index, out) in out.chunks_exact_mut(block).enumerate() {
+        for (index, out) in strips.zip(out.chunks_exact_mut(block)) {
             let strip = resampler.strip(index * height, height);
             self.patchify.strip(self.simd, strip, out, stream);
         }
@@ -170,8 +195,9 @@ impl Preprocessor {
     /// Writes the mean colour in place of an image that could not be decoded: of each channel, the
     /// byte next to the mean.
     pub fn write_neutral(&self, plan: &ImagePlan, out: &mut [u8]) {
-        self.check(plan, out);
+        self.check(plan);
         let row = self.patchify.row_bytes();
+        assert_eq!(out.len(), plan.grid.patches() * row, "the slot fits the plan");
         let Some((first, others)) = out.split_at_mut_checked(row) else { return };
         for (channel, out) in first.chunks_exact_mut(row / 3).enumerate() {
             let byte = (self.layout.normalise.mean[channel] * 255.0).round() as u8;
@@ -212,9 +238,7 @@ impl Preprocessor {
         Resampler::new(image, plan.resized, self.kernel, self.simd, buffers)
     }
 
-    fn check(&self, plan: &ImagePlan, out: &[u8]) {
-        let rows = plan.grid.patches();
-        assert_eq!(out.len(), rows * self.patchify.row_bytes(), "the slot fits the plan");
+    fn check(&self, plan: &ImagePlan) {
         let patch = self.layout.patch_size;
         let covered = Size { width: plan.grid.w * patch, height: plan.grid.h * patch };
         assert_eq!((plan.grid.t, covered), (1, plan.resized), "the grid fits the size");

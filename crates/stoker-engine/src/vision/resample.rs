@@ -1,4 +1,4 @@
-//! The resize, strip by strip from the top.
+//! The resize, strip by strip downwards.
 //!
 //! Each strip is one row of merged patches, so that it is still in the L2 cache when the patches are
 //! made of it. Horizontal first (torchvision, and Pillow mostly): rows are resized across into a
@@ -88,7 +88,7 @@ impl<'a> Resampler<'a> {
         Self { simd, source, to, passes, window, strip: &mut buffers.strip }
     }
 
-    /// Rows `first..first + count` of the result. Strips are asked for from the top, without gaps.
+    /// Rows `first..first + count` of the result. Strips are asked for downwards, without gaps.
     pub(super) fn strip(&mut self, first: usize, count: usize) -> Rows<'_> {
         let width = self.to.width as usize;
         let (simd, source, stride) = (self.simd, self.source, stride(width));
@@ -164,6 +164,9 @@ impl Window<'_> {
         span: std::ops::Range<usize>,
     ) -> Rows<'_> {
         let height = source.bytes.len() / source.stride;
+        if self.rows == 0 {
+            self.first = span.start;
+        }
         while self.first + self.rows < span.end {
             if self.rows + STEP > self.capacity {
                 self.drop_before(span.start);

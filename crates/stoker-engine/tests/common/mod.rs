@@ -62,7 +62,7 @@ pub(crate) fn dataset(folder: &Path) -> PathBuf {
     path
 }
 
-fn chat(image: &str, answerer: &str) -> String {
+pub(crate) fn chat(image: &str, answerer: &str) -> String {
     json!({"messages": [
         {"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "What is it?"}]},
         {"role": answerer, "content": "Hard to say."},
@@ -71,7 +71,7 @@ fn chat(image: &str, answerer: &str) -> String {
 }
 
 /// A JPEG with a sound header whose Huffman tables are nonsense.
-fn with_broken_codes(mut jpeg: Vec<u8>) -> Vec<u8> {
+pub(crate) fn with_broken_codes(mut jpeg: Vec<u8>) -> Vec<u8> {
     let table = jpeg.windows(2).position(|bytes| bytes == [0xFF, 0xC4]).unwrap();
     jpeg[table + 5..table + 21].fill(0xFF);
     jpeg

@@ -6,6 +6,7 @@
 mod common;
 
 mod bad_samples;
+mod big_images;
 mod formats;
 mod ledger;
 mod maker;

@@ -110,7 +110,8 @@ fn defaults_are_what_the_documentation_says() {
         ("pack", "min-images-per-batch", json!(0), "0;"),
         ("pack", "layout", json!("padded"), "`padded`"),
         ("pack", "pad-to-multiple", json!(1), "1."),
-        ("engine", "prefetch", json!(32), "32:"),
+        ("engine", "local-world-size", json!(null), "else 1"),
+        ("engine", "prefetch", json!(null), "two seconds"),
         ("engine", "on-bad-sample", json!("replace"), "`replace`"),
         ("engine", "bad-sample-limit", json!(0.01), "0.01."),
     ];

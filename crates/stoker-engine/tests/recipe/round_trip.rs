@@ -164,8 +164,8 @@ prop_compose! {
         (vision, text) in readers(),
         pack in batches(),
         memory in of(16_u64 << 20..=1 << 50),
-        workers in of(1_u32..=1024),
-        prefetch in 0_u32..=1024,
+        (workers, local_world_size) in (of(1_u32..=1024), of(1_u32..=1024)),
+        prefetch in of(0_u32..=1024),
         on_bad_sample in one_of(&[OnBadSample::Replace, OnBadSample::Stop]),
         bad_sample_limit in 0.0..=1.0,
         ledger in of(path()),
@@ -175,8 +175,15 @@ prop_compose! {
         if sources.plan.epochs.is_none() {
             sources.plan.remainder = Remainder::Fill;
         }
-        let engine =
-            Engine { memory, workers, prefetch, on_bad_sample, bad_sample_limit, ledger };
+        let engine = Engine {
+            memory,
+            workers,
+            local_world_size,
+            prefetch,
+            on_bad_sample,
+            bad_sample_limit,
+            ledger,
+        };
         Recipe { fetch, image, vision, text, pack, engine, ..sources }
     }
 }

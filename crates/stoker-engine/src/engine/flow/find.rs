@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future;
 use futures::stream::{FuturesOrdered, TryStreamExt};
 
-use super::{Brought, Line, Permit, Work};
+use super::{Brought, Line, Permit, Turn};
 use crate::engine::budget::Claim;
 use crate::engine::measure::{ImageBytes, Reach};
 use crate::engine::rooms::flaw_of;
@@ -88,7 +88,7 @@ impl Line {
         let permits = permits.into_iter().flatten().chain(line).collect();
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
-        let measured = self.workers.run(Work::Measure, claim.batch, measure).await?;
+        let measured = self.workers.run(Turn::measure(claim.batch), measure).await?;
         Ok(measured.map(|measured| (measured, permits)))
     }
 
@@ -107,7 +107,7 @@ impl Line {
         let rooms = Arc::clone(&self.rooms);
         let raw = RawSample { id, bytes, origin: origin.clone() };
         let parsed =
-            self.workers.run(Work::Measure, claim.batch, move |_| rooms.parse(&raw)).await?;
+            self.workers.run(Turn::measure(claim.batch), move |_| rooms.parse(&raw)).await?;
         Ok(parsed.map(|sample| {
             let inline = sample.images.iter().any(|image| matches!(image, ImageRef::Inline(_)));
             (sample, inline.then_some(permit))

@@ -15,7 +15,7 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::{Bench, Flow, Line, Permit, Work, caught};
+use super::{Bench, Flow, Line, Permit, Turn, caught};
 use crate::dataset::Dataset;
 use crate::engine::measure::Reach;
 use crate::error::{Error, Flaw, Outcome, Result, SampleError};
@@ -189,10 +189,10 @@ impl Line {
         permits: Vec<Permit>,
     ) -> Result<Option<Flaw>> {
         for image in measured.images {
-            let _alone = self.scratch_for(&image).await?;
+            let _room = self.room_for(&image).await?;
             let rooms = Arc::clone(&self.rooms);
             let decode = move |bench: &mut Bench| rooms.decode(&image, &mut bench.decoder).err();
-            if let Some(flaw) = self.workers.run(Work::Fill, turn, decode).await? {
+            if let Some(flaw) = self.workers.run(Turn::fill(turn), decode).await? {
                 return Ok(Some(flaw));
             }
         }

@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::{OnceCell, watch};
 
 use super::measure::MEASURED_AT_A_TIME;
-use super::{Line, Work};
+use super::{Line, Turn};
 use crate::engine::budget::Claim;
 use crate::engine::windows::{FIRST_WINDOW, OpenWindow, Outline};
 use crate::error::{Error, Result};
@@ -184,6 +184,6 @@ impl Line {
         }
         drop(ahead);
         let pack = move |_: &mut _| window.pack();
-        self.workers.run(Work::Measure, batch, pack).await
+        self.workers.run(Turn::measure(batch), pack).await
     }
 }

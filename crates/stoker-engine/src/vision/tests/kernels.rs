@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::config::{Layout, Model, Normalise};
 use super::super::family::{CLIP, FAMILIES};
 use super::super::simd::Simd;
+use super::super::size::Bounds;
 use super::super::{Preprocessor, Scratch};
 use super::{open, size_of, write};
 use crate::recipe::{Compat, Pixels};
@@ -95,6 +96,34 @@ proptest! {
         let expected = patches_of(&fast, &image, grid);
         prop_assert!(write(&fast, &image, &plan) == expected);
         prop_assert!(write(&scalar(fast), &image, &plan) == expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn strips_may_be_written_apart(
+        seed in 0u32..1000,
+        (width, height) in (30usize..500, 60usize..900),
+        (compat, pixels) in (prop::sample::select(&COMPATS[..]), prop::sample::select(&PIXELS[..])),
+        cut in 0.0f64..1.0,
+    ) {
+        let image = image(seed, width, height);
+        let preprocessor = Preprocessor {
+            bounds: Bounds { max_pixels: 200_000, ..open("qwen3-vl", pixels, compat).bounds },
+            ..open("qwen3-vl", pixels, compat)
+        };
+        let plan = preprocessor.plan(size_of(&image)).unwrap();
+        let whole = write(&preprocessor, &image, &plan);
+        let strips = preprocessor.strips(&plan);
+        let cut = (cut * strips as f64) as usize;
+        let mut parts = vec![0; whole.len()];
+        let (first, second) = parts.split_at_mut(cut * preprocessor.strip_bytes(&plan));
+        for (range, part) in [(cut..strips, second), (0..cut, first)] {
+            preprocessor.write_strips(&image, &plan, range, part, &mut Scratch::default());
+        }
+        prop_assert!(parts == whole);
     }
 }
 

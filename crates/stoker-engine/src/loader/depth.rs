@@ -1,0 +1,155 @@
+//! How far a loader works ahead.
+//!
+//! Two depths. Batches *brought in* are compressed samples, which are small: enough of them wait to
+//! hide the slowest answers of the store, so what counts is time, and how many batches that is
+//! follows from how fast they are taken. Batches *filled* are large: as few as keep all workers busy
+//! while batches of unequal work are evened out. Both are bounded by `engine.memory` besides.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Samples brought in ahead before it is known how fast they are taken.
+const FIRST: u64 = 256;
+
+/// Samples of a batch that is packed by tokens, before one was seen.
+const PACKED: u64 = 8;
+
+/// How long the batches that are brought in last: a store's slowest answers take a second, one that
+/// has to be asked again takes two.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// Most batches brought in ahead.
+const MOST: u64 = 1024;
+
+/// The latest batches that tell how fast they are taken.
+const OBSERVED: usize = 16;
+
+/// Fewest batches filled at once: one with the consumer soon, one being finished, and two to even
+/// out batches of unequal work. More would only be more memory to fault in: what hides a slow store
+/// is the samples that wait.
+const FEWEST_FILLED: u64 = 4;
+
+/// Images at work or waiting for each worker, so that none is idle when one takes long.
+const IMAGES_PER_WORKER: u64 = 3;
+
+/// The depths of one iteration.
+#[derive(Debug)]
+pub(super) struct Depth {
+    /// What the recipe says in place of the rule.
+    fixed: Option<u64>,
+    /// Samples of a batch, or a guess at them where they are packed by tokens.
+    batch_size: u64,
+    workers: u64,
+    taken: VecDeque<Instant>,
+    batches: u64,
+    images: u64,
+}
+
+impl Depth {
+    pub(super) fn new(fixed: Option<u32>, batch_size: Option<u32>, workers: usize) -> Self {
+        Self {
+            fixed: fixed.map(u64::from),
+            batch_size: batch_size.map_or(PACKED, u64::from).max(1),
+            workers: workers as u64,
+            taken: VecDeque::with_capacity(OBSERVED),
+            batches: 0,
+            images: 0,
+        }
+    }
+
+    /// Takes note that the consumer has a batch with so many images.
+    pub(super) fn took(&mut self, images: u64, now: Instant) {
+        if self.taken.len() == OBSERVED {
+            self.taken.pop_front();
+        }
+        self.taken.push_back(now);
+        self.batches += 1;
+        self.images += images;
+    }
+
+    /// Batches to bring in after the one that is asked for.
+    pub(super) fn brought_in(&self) -> u64 {
+        let by_rule = || {
+            let first = FIRST.div_ceil(self.batch_size);
+            self.in_lead().unwrap_or(0).max(first).clamp(self.filled(), MOST)
+        };
+        self.fixed.unwrap_or_else(by_rule)
+    }
+
+    /// Batches to fill at once, from the one that is asked for on.
+    pub(super) fn filled(&self) -> u64 {
+        let images = match self.batches {
+            0 => self.batch_size,
+            batches => self.images / batches,
+        };
+        let busy = (self.workers * IMAGES_PER_WORKER).div_ceil(images.max(1));
+        busy.clamp(FEWEST_FILLED, MOST)
+    }
+
+    /// Batches that the consumer takes in as long as they are to last.
+    fn in_lead(&self) -> Option<u64> {
+        let (first, last) = (self.taken.front()?, self.taken.back()?);
+        let each = (*last - *first).div_f64((self.taken.len() - 1).max(1) as f64);
+        (self.taken.len() > 1 && !each.is_zero()).then(|| LEAD.div_duration_f64(each).ceil() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Depths after batches of so many images were taken at that pace.
+    fn after(depth: &mut Depth, batches: u32, pace: Duration, images: u64) {
+        let start = Instant::now();
+        (0..batches).for_each(|batch| depth.took(images, start + pace * batch));
+    }
+
+    #[test]
+    fn what_the_recipe_says_holds() {
+        let mut depth = Depth::new(Some(0), Some(8), 2);
+        after(&mut depth, 20, Duration::from_millis(1), 8);
+        assert_eq!(depth.brought_in(), 0);
+        assert_eq!(Depth::new(Some(1024), None, 2).brought_in(), 1024);
+    }
+
+    #[test]
+    fn at_first_as_many_samples_are_brought_in_whatever_the_batch() {
+        let first = |batch_size| Depth::new(None, Some(batch_size), 2).brought_in();
+        assert_eq!([1, 8, 256, 1000].map(first), [256, 32, 4, 4]);
+    }
+
+    #[test]
+    fn a_fast_trainer_has_two_seconds_brought_in_and_a_slow_one_what_there_was() {
+        let ahead = |pace| {
+            let mut depth = Depth::new(None, Some(8), 2);
+            after(&mut depth, 40, Duration::from_millis(pace), 8);
+            depth.brought_in()
+        };
+        assert_eq!([1000, 100, 20, 10, 1].map(ahead), [32, 32, 100, 200, 1024]);
+    }
+
+    #[test]
+    fn a_few_large_batches_keep_the_workers_busy_or_many_small_ones() {
+        let filled = |batch_size, workers| Depth::new(None, Some(batch_size), workers).filled();
+        assert_eq!(filled(8, 2), 4);
+        assert_eq!(filled(8, 64), 24);
+        assert_eq!(filled(1, 16), 48);
+    }
+
+    #[test]
+    fn images_count_and_not_samples() {
+        let mut depth = Depth::new(None, Some(8), 16);
+        after(&mut depth, 10, Duration::from_millis(50), 24);
+        assert_eq!(depth.filled(), 4);
+        let mut without = Depth::new(None, Some(8), 16);
+        after(&mut without, 10, Duration::from_millis(50), 0);
+        assert_eq!(without.filled(), 48);
+    }
+
+    #[test]
+    fn batches_taken_at_the_same_moment_are_no_pace() {
+        let mut depth = Depth::new(None, Some(8), 2);
+        after(&mut depth, 5, Duration::ZERO, 8);
+        assert_eq!(depth.brought_in(), 32);
+    }
+}
