@@ -97,7 +97,7 @@ impl Sizes {
         most: usize,
     ) -> (Vec<u8>, Option<u64>) {
         let (mut known, mut next) = (Vec::new(), None);
-        self.datasets[dataset].for_each_from(row, &mut |row, record, _| {
+        self.datasets[dataset].for_each_from(row, |row, record, _| {
             if known.len() + SENT_RECORD > most {
                 next = Some(row);
                 return ControlFlow::Break(());
@@ -127,7 +127,7 @@ impl Sizes {
     /// How many rows of a dataset are known, and their tokens together.
     pub(crate) fn tokens(&self, dataset: usize) -> (u64, u64) {
         let (mut rows, mut tokens) = (0, 0);
-        self.datasets[dataset].for_each_from(0, &mut |_, _, size| {
+        self.datasets[dataset].for_each_from(0, |_, _, size| {
             rows += 1;
             tokens += size.tokens;
             ControlFlow::Continue(())
@@ -152,7 +152,7 @@ impl SizesFile {
     fn for_each_from(
         &self,
         row: u64,
-        tell: &mut dyn FnMut(u64, &[u8; RECORD], SampleSize) -> ControlFlow<()>,
+        mut tell: impl FnMut(u64, &[u8; RECORD], SampleSize) -> ControlFlow<()>,
     ) {
         // Who only asks leaves no file.
         let own = File::open(&self.path).ok();
