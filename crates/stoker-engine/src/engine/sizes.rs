@@ -279,7 +279,9 @@ mod tests {
         assert_eq!(here.known_from(0, 0, 1 << 20), (Vec::new(), None), "nothing is known");
         let size = |row: u64| SampleSize { tokens: 1 + row, ..SIZE };
         let rows = [0, 3, 7, 50_000, 199_999];
-        rows.iter().for_each(|&row| here.put(id(row), &size(row)));
+        for row in rows {
+            here.put(id(row), &size(row));
+        }
         there.put(id(7), &SIZE);
         there.put(id(9), &size(9));
         let (mut next, mut parcels) = (Some(0), Vec::new());

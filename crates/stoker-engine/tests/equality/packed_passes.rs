@@ -256,7 +256,7 @@ fn a_front_learns_from_a_makers_batches_where_the_run_ends() {
         for _ in 0..2 {
             let mut seen = Vec::new();
             while let Some(sequence) = front.sequence_at(0) {
-                front.window().into_iter().for_each(|window| maker.learn(window));
+                maker.learn(front.window().expect("samples are packed"));
                 let batch = maker.make(sequence, PATIENCE).unwrap().expect("a batch in time");
                 // As it arrives from another process.
                 let memory = Box::new(batch.lease().to_vec());
