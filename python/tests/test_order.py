@@ -56,13 +56,12 @@ def stream(plain_recipe) -> tuple[list[tuple[int, int]], list[tuple[int, list[in
     return ids, sizes
 
 
-@pytest.mark.parametrize("remainder", ["fill", "pad", "drop"])
 @pytest.mark.parametrize(
-    ("epochs", "lanes", "limits"),
+    ("remainder", "epochs", "lanes", "limits"),
     [
-        (1, 8, {"max_tokens": 300}),
-        (6, 4, {"max_tokens": 200, "min_images_per_batch": 2, "max_images": 3}),
-        (7, 2, {"max_tokens": 256, "pad_to_multiple": 48, "max_patches": 600}),
+        ("pad", 1, 8, {"max_tokens": 300}),
+        ("fill", 6, 4, {"max_tokens": 200, "min_images_per_batch": 2, "max_images": 3}),
+        ("drop", 7, 2, {"max_tokens": 256, "pad_to_multiple": 48, "max_patches": 600}),
     ],
 )
 def test_a_packed_run_is_the_models(

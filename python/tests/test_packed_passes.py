@@ -110,7 +110,9 @@ def test_batches_made_elsewhere_end_as_those_of_a_loader(packed):
         # One far behind the end is nothing, and says where that is.
         nothing = maker.make(10_000, [], None)
         assert (list(nothing), nothing.samples, nothing.sample_mask) == ([], [], [])
-        assert Front(packed, rank=0, world_size=1).hand_over(nothing, blocked=0.0) is None
+        assert front.hand_over(nothing, blocked=0.0) is None
+        with pytest.raises(stoker.BugError, match=r"10000 came where Some\(0\) comes next"):
+            Front(packed, rank=0, world_size=1).hand_over(nothing, blocked=0.0)
         maker.close()
 
 
@@ -135,9 +137,11 @@ def test_sizes_that_one_host_knows_another_need_not_measure(packed, tmp_path):
         maker.add_sizes(0, sizes)
         parcels += 1
     assert (maker.sizes_known(), parcels) == ([ROWS], 8)
+    before = maker.report().fetch.requests
     made = maker.make(0)
     reads = len(made.samples) + made.numpy()["image_grid_thw"].shape[0]
-    assert maker.report().fetch.requests == reads, "its own lines and images, and no more"
+    requests = maker.report().fetch.requests - before
+    assert requests == reads, "its own lines and images, and no more"
     with pytest.raises(ValueError, match="no dataset 1"):
         front.sizes(1, 0, 100)
     with pytest.raises(stoker.BugError, match="dataset 1, which is none"):

@@ -92,7 +92,7 @@ impl Reference {
             window.samples(sequence)
         } else if let Some(behind) = self.rooms.window_behind()? {
             let packed = self.filled(window.next(), behind)?;
-            self.rooms.opened_behind(&window, packed).samples(sequence)
+            window.behind(packed).samples(sequence)
         } else {
             Vec::new()
         };

@@ -97,7 +97,7 @@ impl Sizes {
         most: usize,
     ) -> (Vec<u8>, Option<u64>) {
         let (mut known, mut next) = (Vec::new(), None);
-        self.datasets[dataset].for_each_from(row, &mut |row, record, _| {
+        self.datasets[dataset].for_each_from(row, |row, record, _| {
             if known.len() + SENT_RECORD > most {
                 next = Some(row);
                 return ControlFlow::Break(());
@@ -127,7 +127,7 @@ impl Sizes {
     /// How many rows of a dataset are known, and their tokens together.
     pub(crate) fn tokens(&self, dataset: usize) -> (u64, u64) {
         let (mut rows, mut tokens) = (0, 0);
-        self.datasets[dataset].for_each_from(0, &mut |_, _, size| {
+        self.datasets[dataset].for_each_from(0, |_, _, size| {
             rows += 1;
             tokens += size.tokens;
             ControlFlow::Continue(())
@@ -152,7 +152,7 @@ impl SizesFile {
     fn for_each_from(
         &self,
         row: u64,
-        tell: &mut dyn FnMut(u64, &[u8; RECORD], SampleSize) -> ControlFlow<()>,
+        mut tell: impl FnMut(u64, &[u8; RECORD], SampleSize) -> ControlFlow<()>,
     ) {
         // Who only asks leaves no file.
         let own = File::open(&self.path).ok();
@@ -279,7 +279,9 @@ mod tests {
         assert_eq!(here.known_from(0, 0, 1 << 20), (Vec::new(), None), "nothing is known");
         let size = |row: u64| SampleSize { tokens: 1 + row, ..SIZE };
         let rows = [0, 3, 7, 50_000, 199_999];
-        rows.iter().for_each(|&row| here.put(id(row), &size(row)));
+        for row in rows {
+            here.put(id(row), &size(row));
+        }
         there.put(id(7), &SIZE);
         there.put(id(9), &size(9));
         let (mut next, mut parcels) = (Some(0), Vec::new());

@@ -34,6 +34,11 @@ impl OpenWindow {
         self.packed.is_last.then(|| self.first + self.packed.batches.len() as u64)
     }
 
+    /// The window behind this one, which is the last: that was filled.
+    pub(super) fn behind(&self, packed: Packed) -> Self {
+        Self { start: self.next(), first: self.end().unwrap_or(u64::MAX), packed }
+    }
+
     /// Whether a batch, of this window or a later one, is behind the end of the run.
     pub(super) fn ends_before(&self, sequence: u64) -> bool {
         self.end().is_some_and(|end| sequence >= end)
@@ -115,11 +120,6 @@ impl Rooms {
         let budget = self.token_budget()?;
         let window = || Window::behind_the_last(budget, self.lanes());
         Ok(self.plan.fills_rounds().then(window))
-    }
-
-    /// The window behind the last one, that was filled.
-    pub(super) fn opened_behind(&self, last: &OpenWindow, packed: Packed) -> OpenWindow {
-        OpenWindow { start: last.next(), first: last.end().unwrap_or(u64::MAX), packed }
     }
 
     fn token_budget(&self) -> Result<pack::Budget> {

@@ -155,7 +155,7 @@ impl Line {
     ) -> Result<Arc<OpenWindow>> {
         let end = last.end().unwrap_or_default();
         let packed = self.filled(end, last.next(), empty, &[]).await?;
-        Ok(Arc::new(self.rooms.opened_behind(last, packed)))
+        Ok(Arc::new(last.behind(packed)))
     }
 
     /// Measures samples, many at a time, until a window is complete. `known` are the sizes of the
