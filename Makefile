@@ -18,7 +18,7 @@ export UV_NATIVE_TLS := 1
 LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ladder ladder-docs cluster cluster-docs test test-rust test-python ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs cluster cluster-docs profile profile-accept test test-rust test-python ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ cluster: setup  ## where data workers belong: several hosts with limited cards a
 
 cluster-docs: setup  ## the same, and the figures go into docs/cluster.md
 	$(BIN)/python -m bench.cluster --docs docs/cluster.md
+
+profile: setup  ## where the time of an image goes; the figures go into docs/profile.md (2 minutes)
+	$(BIN)/python -m bench.profile --docs docs/profile.md
+
+profile-accept: setup  ## expect of each room what it takes now
+	$(BIN)/python -m bench.profile --accept
 
 test: test-rust test-python  ## all tests
 

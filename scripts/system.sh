@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What the build needs of the system: a C compiler, cmake and nasm for libjpeg-turbo (which would be
-# half as fast without nasm, so the build fails without it), Rust and Python; and what the cluster on
-# one machine is made with: iproute2 and util-linux. Missing packages are installed where that is
-# possible, otherwise named.
+# half as fast without nasm, so the build fails without it), Rust and Python; what the cluster on one
+# machine is made with, iproute2 and util-linux; and valgrind, which counts instructions. Missing
+# packages are installed where that is possible, otherwise named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -14,6 +14,7 @@ packages=()
 has cc || packages+=(build-essential)
 has cmake || packages+=(cmake)
 has nasm || packages+=(nasm)
+has valgrind || packages+=(valgrind)
 { has ip && has tc; } || packages+=(iproute2)
 { has nsenter && has unshare; } || packages+=(util-linux)
 if has "$python" && ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.demo.results import Claim, columns, described, machine, percent
 from stoker.demo.rungs import MEMORY
-from stoker.demo.store import DemoError
 
+from bench import page as pages
 from bench.ladder.local_ray import COUNTERS
 from bench.ladder.ways import WAYS, Way
 
@@ -30,7 +30,8 @@ HEAD = (
     "copied/image",
     "first batch",
 )
-MARKERS = "<!-- ladder: figures -->", "<!-- ladder: end of figures -->"
+NAME = "ladder"
+MARKERS = pages.markers(NAME)
 
 
 def climbed(outcome: Outcome) -> list[tuple[Way, Found]]:
@@ -163,22 +164,17 @@ def write_figures(page: Path, outcome: Outcome, settings: dict[str, Any]) -> Non
     """Puts the table into a Markdown page, between its markers.
 
     Raises:
-        DemoError: The page has no markers.
+        PageError: The page has no markers.
     """
-    begin, end = MARKERS
-    text = page.read_text()
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise DemoError(f"the figures need a place: put {begin} and {end} into {page}")
-    before, after = text[: text.index(begin)], text[text.index(end) :]
-    page.write_text(f"{before}{begin}\n{figures(outcome, settings)}\n{after}")
+    pages.write_between(page, NAME, figures(outcome, settings))
 
 
 def figures(outcome: Outcome, settings: dict[str, Any]) -> str:
     """The table, in Markdown, and what it was measured on."""
-    rows = [HEAD, ("---", *["---:"] * (len(HEAD) - 1))]
-    for way, found in climbed(outcome):
-        rows.append(tuple(cell.replace("*", "\\*") for cell in cells(way, found, outcome)))
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    rows = [
+        tuple(cell.replace("*", "\\*") for cell in cells(way, found, outcome))
+        for way, found in climbed(outcome)
+    ]
     asked = ", ".join(f"{name} {value}" for name, value in settings.items())
     words = [*notes(outcome), f"{described(machine())}; {asked}."]
-    return "\n\n".join(["\n".join(lines), *(word.replace("*", "\\*") for word in words)])
+    return "\n\n".join([pages.table(HEAD, rows), *(word.replace("*", "\\*") for word in words)])

@@ -28,6 +28,7 @@ from bench.ladder.measure import Found
 from bench.ladder.processes import adopt_orphans, family, running
 from bench.ladder.processor import Processor
 from bench.ladder.ways import WAYS
+from bench.page import PageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,7 +196,7 @@ def test_a_rung_that_misses_its_claim_or_fails_is_said_to(outcome: Outcome):
 
 def test_figures_without_a_place_on_the_page_are_refused(outcome: Outcome, tmp_path: Path):
     (tmp_path / "page.md").write_text("Words.\n")
-    with pytest.raises(DemoError, match=r"put <!-- ladder: figures --> and .*page\.md"):
+    with pytest.raises(PageError, match=r"put <!-- ladder: figures --> and .*page\.md"):
         results.write_figures(tmp_path / "page.md", outcome, SETTINGS)
 
 

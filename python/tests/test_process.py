@@ -237,18 +237,44 @@ def test_a_killed_run_goes_on_with_the_same_bytes(script, recipe, tmp_path, at):
     assert batches() == straight
 
 
-def test_importing_stoker_imports_no_other_library_and_starts_no_thread(tmp_path):
-    program = """
+IMPORT = """
 import os, sys
+heard = []
+sys.addaudithook(lambda event, arguments: heard.append((event, arguments)))
 before = set(sys.modules)
 import stoker
 new = {name.split(".")[0] for name in set(sys.modules) - before}
+opened = [str(arguments[0]) for event, arguments in heard if event == "open"]
 print(sorted(new - set(sys.stdlib_module_names)))
-print(len(os.listdir("/proc/self/task")))
+print(*sorted(new & set(sys.stdlib_module_names)))
+print(*sorted({event for event, _ in heard}))
+print([path for path in opened if not path.endswith((".py", ".pyc", ".so")) and os.sep in path])
+print(len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")))
 """
-    command = [sys.executable, "-I", "-c", program]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert result.stdout == "['stoker']\n1\n"
+SMALL_MODULES = {
+    *("__future__", "_collections", "_operator", "_types", "collections", "itertools"),
+    *("keyword", "operator", "reprlib", "types"),
+}
+"""Those of the standard library that any program of some size has."""
+OF_IMPORTING = {
+    *("import", "open", "os.listdir", "os.scandir", "compile", "exec", "code.__new__"),
+    *("marshal.loads", "builtins.id", "object.__getattr__"),
+}
+"""What the interpreter says of itself while it imports."""
+
+
+def test_importing_stoker_imports_no_other_library_and_does_no_work(tmp_path):
+    command = [sys.executable, "-I", "-B", "-c", IMPORT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    libraries, standard, events, opened, counts = done.stdout.splitlines()
+    assert libraries == "['stoker']"
+    # A large one would be felt by every process that imports stoker.
+    assert set(standard.split()) <= SMALL_MODULES
+    # No socket, process, file or folder of anybody's.
+    assert set(events.split()) <= OF_IMPORTING
+    assert opened == "[]"
+    # One thread; of files the three standard ones, and the folder that is just being listed.
+    assert counts == "1 4"
 
 
 @pytest.mark.parametrize(

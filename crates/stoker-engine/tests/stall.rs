@@ -48,6 +48,10 @@ impl Stall {
         let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
         let first = loader.next(Duration::from_millis(200)).unwrap();
         assert!(matches!(first, Next::Waiting), "the store does not answer");
+        // By the time that a store stalls, the tokenizer is long built.
+        while threads().iter().any(|name| name.starts_with("stoker-token")) {
+            thread::sleep(Duration::from_millis(5));
+        }
         Self { loader, _store: store, _folder: folder, _alone: alone }
     }
 }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::server::conn::http1;
@@ -33,6 +34,9 @@ pub struct Config {
     pub credentials: Credentials,
     /// Whether unsigned requests are served too.
     pub unsigned: bool,
+    /// How long each answer is held back, in place of the profile's draws: to tell a store's wait
+    /// from all else in a measurement.
+    pub first_byte: Option<Duration>,
     /// Bytes per second of each response, in place of the profile's.
     pub rate: Option<u64>,
     /// Bytes per second of all responses together.
@@ -47,6 +51,7 @@ impl Default for Config {
             seed: 0,
             credentials: Credentials::default(),
             unsigned: false,
+            first_byte: None,
             rate: None,
             total_bandwidth: None,
         }
@@ -158,7 +163,7 @@ impl Server {
         let counters = Arc::new(Counters::default());
         let store = service::Store {
             backend: Arc::clone(&backend),
-            shaping: Shaping::new(config.profile, config.seed, config.rate),
+            shaping: Shaping::new(config),
             line: config.total_bandwidth.map(|bandwidth| Arc::new(Line::new(bandwidth))),
             counters: Arc::clone(&counters),
         };

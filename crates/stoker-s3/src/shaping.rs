@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::profile::Profile;
+use crate::server::Config;
 
 /// What one request meets.
 #[derive(Clone, Copy, Debug)]
@@ -26,22 +27,25 @@ pub(crate) struct Behaviour {
 pub(crate) struct Shaping {
     profile: Profile,
     seed: u64,
+    first_byte: Option<Duration>,
     rate: Option<f64>,
     /// How often each target was asked for, by its hash.
     asked: Mutex<HashMap<u64, u64>>,
 }
 
 impl Shaping {
-    /// `rate` overrides the profile's.
-    pub(crate) fn new(profile: Profile, seed: u64, rate: Option<u64>) -> Self {
-        Self { profile, seed, rate: rate.map(|rate| rate as f64), asked: Mutex::default() }
+    pub(crate) fn new(config: &Config) -> Self {
+        let Config { profile, seed, first_byte, rate, .. } = *config;
+        let (rate, asked) = (rate.map(|rate| rate as f64), Mutex::default());
+        Self { profile, seed, first_byte, rate, asked }
     }
 
     /// `target` names what is asked for: the object and its range, so that the parts of one object
     /// may arrive in any order.
     pub(crate) fn decide(&self, target: &str) -> Behaviour {
         if self.profile == Profile::None {
-            return Behaviour { first_byte: Duration::ZERO, rate: self.rate };
+            let first_byte = self.first_byte.unwrap_or_default();
+            return Behaviour { first_byte, rate: self.rate };
         }
         let number = {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +54,8 @@ impl Shaping {
             *times - 1
         };
         let draw = self.profile.draw(self.seed, target, number);
-        Behaviour { first_byte: draw.first_byte, rate: self.rate.or(draw.rate) }
+        let first_byte = self.first_byte.unwrap_or(draw.first_byte);
+        Behaviour { first_byte, rate: self.rate.or(draw.rate) }
     }
 }
 
@@ -100,11 +105,24 @@ mod tests {
 
     #[test]
     fn the_order_of_other_requests_does_not_change_what_a_request_meets() {
-        let shaping = || Shaping::new(Profile::Standard, 3, None);
+        let config = Config { profile: Profile::Standard, seed: 3, ..Config::default() };
+        let shaping = || Shaping::new(&config);
         let (one, other) = (shaping(), shaping());
         let forward = ["a", "b", "a", "c"].map(|target| one.decide(target).first_byte);
         let backward = ["c", "a", "b", "a"].map(|target| other.decide(target).first_byte);
         assert_eq!(forward, [backward[1], backward[2], backward[3], backward[0]]);
         assert_ne!(forward[0], forward[2], "a repeated request draws anew");
+    }
+
+    #[test]
+    fn a_wait_that_is_given_is_every_answers_whatever_the_profile() {
+        let wait = Duration::from_millis(30);
+        for profile in Profile::ALL {
+            let config = Config { profile, first_byte: Some(wait), ..Config::default() };
+            let shaping = Shaping::new(&config);
+            for target in ["a", "b", "a"] {
+                assert_eq!(shaping.decide(target).first_byte, wait, "{profile}");
+            }
+        }
     }
 }

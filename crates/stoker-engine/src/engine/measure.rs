@@ -47,12 +47,18 @@ impl Rooms {
         Some(ImageBytes { bytes: beginning.clone(), header: Some(header) })
     }
 
-    /// Sizes and tokens of a sample whose images were fetched.
+    /// Sizes and tokens of a sample whose images were fetched. The first ones wait for the tokenizer,
+    /// which is built meanwhile.
     pub(super) fn measure(
         &self,
         sample: Sample,
         images: Vec<ImageBytes>,
-    ) -> Result<Measured, Flaw> {
+    ) -> Result<Result<Measured, Flaw>> {
+        self.text.built()?;
+        Ok(self.measured(sample, images))
+    }
+
+    fn measured(&self, sample: Sample, images: Vec<ImageBytes>) -> Result<Measured, Flaw> {
         let names = sample.images.iter().enumerate().map(|(number, image)| name(number, image));
         let inspected = names.zip(images).map(|(name, image)| self.inspect(name, image));
         let mut images = inspected.collect::<Result<Vec<_>, Flaw>>()?;

@@ -182,7 +182,7 @@ impl Reference {
                 },
             }
         }
-        Ok(self.rooms.measure(sample, images))
+        self.rooms.measure(sample, images)
     }
 
     /// What is seen of an image.

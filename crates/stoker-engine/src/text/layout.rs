@@ -4,6 +4,8 @@
 //! and Qwen3-VL: text counts on in all three rows; an image's tokens count its merged blocks in
 //! each direction from where the text stopped; the text after it goes on behind the larger side.
 
+use std::iter;
+
 use crate::sample::{EncodedText, Grid, token_kind};
 
 /// An [`EncodedText`] that grows from left to right.
@@ -15,27 +17,50 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(merge_size: u32) -> Self {
-        Self { text: EncodedText::default(), merge_size, next_position: 0 }
+    /// An empty one, with memory for so many tokens.
+    pub(super) fn new(merge_size: u32, tokens: usize) -> Self {
+        let text = EncodedText {
+            tokens: Vec::with_capacity(tokens),
+            trained: Vec::with_capacity(tokens),
+            kinds: Vec::with_capacity(tokens),
+            positions: [(); 3].map(|()| Vec::with_capacity(tokens)),
+            images: 0,
+        };
+        Self { text, merge_size, next_position: 0 }
     }
 
     /// Appends a token of text.
     pub(super) fn push(&mut self, token: u32, trained: bool) {
-        let at = self.next_position;
-        self.push_at(token, trained, token_kind::TEXT, [at; 3]);
-        self.next_position += 1;
+        self.push_text(iter::once(token), &[trained]);
+    }
+
+    /// Appends tokens of text.
+    pub(super) fn push_text(&mut self, tokens: impl Iterator<Item = u32>, trained: &[bool]) {
+        let (from, count) = (self.next_position, trained.len());
+        self.next_position += count as u32;
+        self.text.tokens.extend(tokens);
+        self.text.trained.extend_from_slice(trained);
+        self.text.kinds.extend(iter::repeat_n(token_kind::TEXT, count));
+        for row in &mut self.text.positions {
+            row.extend(from..self.next_position);
+        }
     }
 
     /// Appends the placeholders of an image.
     pub(super) fn push_image(&mut self, pad: u32, grid: Grid) {
         let (h, w) = (grid.h / self.merge_size, grid.w / self.merge_size);
         let start = self.next_position;
+        let (row, frame) = (w as usize, h as usize * w as usize);
+        let all = grid.t as usize * frame;
+        self.text.tokens.extend(iter::repeat_n(pad, all));
+        self.text.trained.extend(iter::repeat_n(false, all));
+        self.text.kinds.extend(iter::repeat_n(token_kind::IMAGE, all));
+        let [temporal, height, width] = &mut self.text.positions;
         for t in 0..grid.t {
+            temporal.extend(iter::repeat_n(start + t, frame));
             for y in 0..h {
-                for x in 0..w {
-                    let at = [start + t, start + y, start + x];
-                    self.push_at(pad, false, token_kind::IMAGE, at);
-                }
+                height.extend(iter::repeat_n(start + y, row));
+                width.extend(start..start + w);
             }
         }
         self.text.images += 1;
@@ -44,15 +69,6 @@ impl Layout {
 
     pub(super) fn finish(self) -> EncodedText {
         self.text
-    }
-
-    fn push_at(&mut self, token: u32, trained: bool, kind: u8, position: [u32; 3]) {
-        self.text.tokens.push(token);
-        self.text.trained.push(trained);
-        self.text.kinds.push(kind);
-        for (row, at) in self.text.positions.iter_mut().zip(position) {
-            row.push(at);
-        }
     }
 }
 
@@ -74,7 +90,7 @@ mod tests {
             let tokens = numbers(&case["input_ids"]);
             let grids: Vec<Vec<u32>> =
                 case["image_grid_thw"].as_array().unwrap().iter().map(numbers).collect();
-            let mut layout = Layout::new(2);
+            let mut layout = Layout::new(2, 0);
             let mut grids = grids.iter().map(|g| Grid { t: g[0], h: g[1], w: g[2] });
             let mut at = 0;
             while at < tokens.len() {

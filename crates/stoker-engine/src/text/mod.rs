@@ -11,6 +11,8 @@
 //! turns as `<|im_start|>role … <|im_end|>`, which all of this rests on. An encoder is shared by all
 //! threads.
 
+mod building;
+mod canonical;
 mod files;
 mod layout;
 mod length;
@@ -38,6 +40,9 @@ use crate::metrics::Room;
 use crate::recipe::{self, OnTooLong};
 use crate::sample::{Content, Conversation, EncodedText, Grid, Part, Turn};
 
+/// Bytes of text that a token stands for at least, in most text: what memory is taken by.
+const BYTES_OF_A_TOKEN: usize = 3;
+
 /// Chat template, tokenizer and rules for labels.
 #[derive(Debug)]
 pub struct Encoder {
@@ -50,7 +55,8 @@ pub struct Encoder {
 
 impl Encoder {
     /// From the model folder and the recipe's section. `room_in_batch` is the most tokens that a
-    /// sample may have besides, if batches are limited.
+    /// sample may have besides, if batches are limited. The tokenizer is being built when this
+    /// returns; [`Self::built`] tells how that went.
     pub fn open(
         model: Option<&Path>,
         config: &recipe::Text,
@@ -69,6 +75,11 @@ impl Encoder {
         let encoder = Self { tokenizer, template, config: config.clone(), limit, identity };
         encoder.try_template().map_err(refused)?;
         Ok(encoder)
+    }
+
+    /// Waits until the tokenizer is built, as do those below that need it.
+    pub fn built(&self) -> Result<()> {
+        self.tokenizer.built()
     }
 
     /// Tokens, labels, kinds and positions of one conversation. `grids` are its images', in the
@@ -118,7 +129,7 @@ impl Encoder {
     /// The text of an image by itself: its placeholder between the tokens that stand around images.
     pub fn lone_image(&self, grid: Grid, merge_size: u32) -> EncodedText {
         let ids = &self.tokenizer.ids;
-        let mut layout = Layout::new(merge_size);
+        let mut layout = Layout::new(merge_size, grid.tokens(merge_size) + 2);
         layout.push(ids.vision_start, false);
         layout.push_image(ids.image_pad, grid);
         layout.push(ids.vision_end, false);
@@ -165,9 +176,15 @@ impl Encoder {
         grids: &[Grid],
         merge_size: u32,
     ) -> Result<EncodedText, Flaw> {
-        let mut layout = Layout::new(merge_size);
+        let of_images: usize = grids.iter().map(|grid| grid.tokens(merge_size)).sum();
+        let bytes = |piece: &Piece<'_>| match piece {
+            Piece::Special { .. } => BYTES_OF_A_TOKEN,
+            Piece::Text { text, .. } => text.len(),
+        };
+        let of_text = pieces.iter().map(bytes).sum::<usize>() / BYTES_OF_A_TOKEN;
+        let mut layout = Layout::new(merge_size, of_images + of_text);
         let mut grids = grids.iter();
-        let mut tokens = Vec::new();
+        let (mut tokens, mut trained) = (Vec::new(), Vec::new());
         for (piece, lesson) in pieces.iter().zip(lessons) {
             match piece {
                 Piece::Special { token, .. } if *token == self.tokenizer.ids.image_pad => {
@@ -180,42 +197,42 @@ impl Encoder {
                 Piece::Text { text, .. } => {
                     tokens.clear();
                     self.tokenizer.encode(text, &mut tokens)?;
-                    let trained = self.trained(text, &tokens, lesson)?;
-                    for (token, trained) in tokens.iter().zip(trained) {
-                        layout.push(token.id(), trained);
-                    }
+                    self.mark_trained(text, &tokens, lesson, &mut trained)?;
+                    layout.push_text(tokens.iter().map(|token| token.id()), &trained);
                 }
             }
         }
         Ok(layout.finish())
     }
 
-    /// Which tokens of a piece of text overlap the ranges that are learned.
-    fn trained(
+    /// Marks which tokens of a piece of text overlap the ranges that are learned.
+    fn mark_trained(
         &self,
         text: &str,
         tokens: &[PipelineToken],
         lesson: &Lesson,
-    ) -> Result<Vec<bool>, Flaw> {
-        let mut trained = vec![*lesson == Lesson::Everything; tokens.len()];
-        let Lesson::Parts(ranges) = lesson else { return Ok(trained) };
+        trained: &mut Vec<bool>,
+    ) -> Result<(), Flaw> {
+        trained.clear();
+        trained.resize(tokens.len(), *lesson == Lesson::Everything);
+        let Lesson::Parts(ranges) = lesson else { return Ok(()) };
         for range in ranges {
             let start = self.normalised_length(&text[..range.start])?;
             let to_the_end = range.end == text.len();
             let stop =
                 if to_the_end { usize::MAX } else { self.normalised_length(&text[..range.end])? };
             let mut at = 0;
-            for (token, trained) in tokens.iter().zip(&mut trained) {
+            for (token, trained) in tokens.iter().zip(trained.iter_mut()) {
                 if to_the_end && at >= start {
                     *trained = true;
                     continue;
                 }
-                let end = at + self.tokenizer.byte_length(*token);
+                let end = at + self.tokenizer.byte_length(*token)?;
                 *trained |= at < stop && start < end;
                 at = end;
             }
         }
-        Ok(trained)
+        Ok(())
     }
 
     /// Length in bytes of the beginning of a piece as the tokenizer normalises it (NFC).
@@ -225,7 +242,7 @@ impl Encoder {
         }
         let mut tokens = Vec::new();
         self.tokenizer.encode(beginning, &mut tokens)?;
-        Ok(tokens.iter().map(|token| self.tokenizer.byte_length(*token)).sum())
+        tokens.iter().map(|token| self.tokenizer.byte_length(*token)).sum()
     }
 
     /// Renders a short conversation and checks that the template writes turns as expected.

@@ -74,3 +74,105 @@ fn a_template_is_found_in_each_place_where_models_keep_it() {
         assert_eq!(encode(&encoder), encode(qwen3()), "{name}");
     }
 }
+
+// ── the tokenizer's file ─────────────────────────────────────
+
+/// The real settings and template beside a small tokenizer of letters, with one merge.
+fn small(change: impl FnOnce(&mut Value)) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(model("qwen3_vl").join("tokenizer.json")).unwrap();
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    let letters = file["model"]["vocab"].as_object().unwrap().iter();
+    let letters = letters.filter(|(token, _)| token.chars().count() == 1 || *token == "in");
+    let vocab = letters.zip(0..).map(|((token, _), id)| (token.clone(), json!(id)));
+    let vocab: Map<String, Value> = vocab.collect();
+    for (token, id) in file["added_tokens"].as_array_mut().unwrap().iter_mut().zip(vocab.len()..) {
+        token["id"] = json!(id);
+    }
+    file["model"]["merges"] = json!([["i", "n"]]);
+    file["model"]["vocab"] = Value::Object(vocab);
+    change(&mut file);
+    std::fs::write(folder.path().join("tokenizer.json"), file.to_string()).unwrap();
+    for name in ["tokenizer_config.json", "chat_template.jinja"] {
+        std::fs::copy(model("qwen3_vl").join(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+fn open_small(folder: &tempfile::TempDir) -> Result<Encoder, Error> {
+    Encoder::open(Some(folder.path()), &recipe::Text::default(), None)
+}
+
+#[test]
+fn what_a_tokenizer_can_not_be_is_told_when_it_is_opened() {
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 4] = [
+        (|file| file["model"]["type"] = json!("WordPiece"), "needs a BPE model, found WordPiece"),
+        (|file| file["pre_tokenizer"] = json!(null), "not a byte-level BPE"),
+        (
+            |file| file["added_tokens"].as_array_mut().unwrap().truncate(1),
+            "it has no special token `<|im_start|>`",
+        ),
+        (|file| file["model"]["merges"] = json!(["a b c"]), "does not split into exactly two"),
+    ];
+    for (change, expected) in changes {
+        let text = problems(open_small(&small(change)));
+        assert!(text.contains("text.tokenizer") && text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_vocabulary_that_does_not_fit_its_merges_is_told_when_it_is_built() {
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 4] = [
+        (
+            |file| file["model"]["merges"] = json!([["i", "nn"]]),
+            "not a tokenizer (Token `nn` out of vocabulary)",
+        ),
+        (
+            |file| {
+                file["model"]["vocab"].as_object_mut().unwrap().shift_remove("a").unwrap();
+            },
+            "not a tokenizer (This byte-level vocabulary has no token for bytes",
+        ),
+        (|file| file["added_tokens"][3]["id"] = json!(9_999), "leaves a gap"),
+        (|file| file["added_tokens"][1]["lstrip"] = json!(true), "has rules about the text"),
+    ];
+    for (change, expected) in changes {
+        let encoder = open_small(&small(change)).unwrap();
+        let text = problems(encoder.built().map(|()| encoder));
+        assert!(text.contains("text.tokenizer") && text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_sample_for_a_tokenizer_that_can_not_be_built_is_refused_and_does_not_panic() {
+    let encoder = open_small(&small(|file| file["model"]["merges"] = json!([["i", "nn"]])));
+    let flaw = encoder.unwrap().encode(&talk(), &[], 2).unwrap_err();
+    assert_eq!(flaw.code, "tokenizer");
+    assert!(flaw.reason.contains("out of vocabulary"), "{}", flaw.reason);
+}
+
+#[test]
+fn a_tokenizer_is_known_by_what_it_says_and_not_by_how_its_file_is_laid_out() {
+    let pairs = open_small(&small(|_| ())).unwrap();
+    let strings = small(|file| file["model"]["merges"] = json!(["i n"]));
+    let path = strings.path().join("tokenizer.json");
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    std::fs::write(&path, serde_json::to_string_pretty(&file).unwrap()).unwrap();
+    let strings = open_small(&strings).unwrap();
+    assert_eq!(strings.identity(), pairs.identity());
+    let encode = |encoder: &Encoder| encoder.encode(&talk(), &[], 2).unwrap();
+    assert_eq!(encode(&strings), encode(&pairs));
+    let other = open_small(&small(|file| file["model"]["merges"] = json!([]))).unwrap();
+    assert_ne!(other.identity(), pairs.identity());
+}
+
+#[test]
+fn merges_of_both_spellings_in_one_file_are_read_as_the_library_reads_them() {
+    let both = open_small(&small(|file| file["model"]["merges"] = json!([["i", "n"], "i n"])));
+    let (both, pairs) = (both.unwrap(), open_small(&small(|_| ())).unwrap());
+    both.built().unwrap();
+    let encode = |encoder: &Encoder| encoder.encode(&talk(), &[], 2).unwrap();
+    assert_eq!(encode(&both), encode(&pairs));
+}

@@ -88,7 +88,7 @@ impl Line {
         let permits = permits.into_iter().flatten().chain(line).collect();
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
-        let measured = self.workers.run(Turn::measure(claim.batch), measure).await?;
+        let measured = self.workers.run(Turn::measure(claim.batch), measure).await??;
         Ok(measured.map(|measured| (measured, permits)))
     }
 

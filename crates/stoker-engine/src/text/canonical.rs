@@ -1,0 +1,266 @@
+//! `tokenizer.json` in the one spelling that the tokenizers library reads.
+//!
+//! The library has a function that brings files of all times into that spelling. It makes a tree of
+//! the whole file and writes the tree down to be read again, which takes more than a third of the
+//! time of building the tokenizer. But nearly all of the file is its vocabulary and its merges, which
+//! are spelt in one of two ways. So the library is given the rest of the file ([`quick`]), and the two tables are
+//! carried over as they are, or as pairs. A file in which anything is out of the ordinary goes the
+//! library's own way as a whole ([`thorough`]), which also says what is wrong with it.
+
+use std::iter;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// A tokenizer file.
+#[derive(Debug)]
+pub(super) struct Canonical {
+    pub(super) json: String,
+    pub(super) added_tokens: Vec<AddedToken>,
+    /// Whether it is of the kind that is read here.
+    pub(super) is_byte_level_bpe: bool,
+}
+
+/// A token beside the vocabulary.
+#[derive(Debug, PartialEq, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the fields are the file's")]
+pub(super) struct AddedToken {
+    pub(super) id: u32,
+    pub(super) content: String,
+    pub(super) special: bool,
+    #[serde(default)]
+    pub(super) lstrip: bool,
+    #[serde(default)]
+    pub(super) rstrip: bool,
+    #[serde(default)]
+    pub(super) single_word: bool,
+}
+
+/// A file as it lies there.
+#[derive(Deserialize)]
+struct File<'a> {
+    #[serde(borrow)]
+    model: Model<'a>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Model<'a> {
+    #[serde(borrow)]
+    vocab: &'a RawValue,
+    #[serde(borrow)]
+    merges: &'a RawValue,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// The file, if its tables are of the usual kind.
+pub(super) fn quick(text: &str) -> Option<Canonical> {
+    let File { model, rest: mut root } = serde_json::from_str(text).ok()?;
+    let (vocab, merges, mut model) = (model.vocab.get(), model.merges.get(), model.rest);
+    if !vocab.starts_with('{') || !merges.starts_with('[') {
+        return None;
+    }
+    // Whether there are such tables decides what kind of model it is.
+    model.insert("vocab".into(), Value::Object(Map::new()));
+    model.insert("merges".into(), Value::Array(Vec::new()));
+    root.insert("model".into(), Value::Object(model));
+    let mut root = Value::Object(root);
+    tokenizers::canonicalize_value(&mut root).ok()?;
+
+    let root = root.as_object_mut()?;
+    let added_tokens = Vec::deserialize(root.get("added_tokens")?).ok()?;
+    let mut model = root.shift_remove("model")?;
+    ["vocab", "merges"]
+        .into_iter()
+        .try_for_each(|name| model.as_object_mut()?.shift_remove(name).map(drop))?;
+    let mut json = String::with_capacity(text.len());
+    push_open(root.iter(), &mut json);
+    json.push_str("\"model\":");
+    push_open(model.as_object()?.iter(), &mut json);
+    json.push_str("\"vocab\":");
+    push_compact(vocab, &mut json);
+    json.push_str(",\"merges\":");
+    push_merges(merges, &mut json)?;
+    json.push_str("}}");
+    Some(Canonical { json, added_tokens, is_byte_level_bpe: Kind::of(&model)?.is_byte_level_bpe() })
+}
+
+/// The file, whatever is in it.
+pub(super) fn thorough(text: &str) -> tokenizers::Result<Canonical> {
+    #[derive(Deserialize)]
+    struct File {
+        model: Kind,
+        added_tokens: Vec<AddedToken>,
+    }
+    let json = tokenizers::canonicalize_str(text)?;
+    let File { model, added_tokens } = serde_json::from_str(&json)?;
+    Ok(Canonical { json, added_tokens, is_byte_level_bpe: model.is_byte_level_bpe() })
+}
+
+/// What kind of model it is, in the canonical spelling.
+#[derive(Deserialize)]
+struct Kind {
+    r#type: String,
+    #[serde(default)]
+    byte_level: bool,
+}
+
+impl Kind {
+    fn of(model: &Value) -> Option<Self> {
+        Self::deserialize(model).ok()
+    }
+
+    fn is_byte_level_bpe(&self) -> bool {
+        self.r#type == "BPE" && self.byte_level
+    }
+}
+
+/// An object that is not closed, to be gone on with.
+fn push_open<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, json: &mut String) {
+    json.push('{');
+    for (name, value) in fields {
+        let (name, value) = (Value::from(name.as_str()).to_string(), value.to_string());
+        json.extend([name.as_str(), ":", &value, ","]);
+    }
+}
+
+/// JSON without the space between its words: how a file is laid out means nothing.
+fn push_compact(raw: &str, json: &mut String) {
+    for (between, string) in cut(raw) {
+        between.split_ascii_whitespace().for_each(|word| json.push_str(word));
+        json.push_str(string);
+    }
+}
+
+/// Merges as pairs: they are, or they are strings with a space in the middle.
+fn push_merges(raw: &str, json: &mut String) -> Option<()> {
+    if !raw[1..].trim_ascii_start().starts_with('"') {
+        push_compact(raw, json);
+        return Some(());
+    }
+    for (between, string) in cut(raw) {
+        between.split_ascii_whitespace().for_each(|word| json.push_str(word));
+        if string.is_empty() {
+            return (between.trim_ascii() == "]").then_some(());
+        }
+        let (left, right) = string.split_once(' ')?;
+        let is_plain = matches!(between.trim_ascii(), "[" | ",") && !right.contains(' ');
+        if !is_plain || string.starts_with("\"#version") || string.contains("\\u0020") {
+            return None;
+        }
+        json.extend(["[", left, "\",\"", right, "]"]);
+    }
+    None
+}
+
+/// What stands before each string of a JSON text, and the string with its quotes; at last what
+/// stands behind them all, and nothing.
+fn cut(json: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = Some(json);
+    iter::from_fn(move || {
+        let (between, on) = rest.map(|rest| rest.split_at(rest.find('"').unwrap_or(rest.len())))?;
+        let (string, after) = on.split_at(string_length(on.as_bytes()));
+        rest = (!string.is_empty()).then_some(after);
+        Some((between, string))
+    })
+}
+
+/// The length of the string that a text begins with; 0 of an empty text.
+fn string_length(text: &[u8]) -> usize {
+    let mut at = 1;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A file as the library writes it today, but for its merges.
+    fn file(merges: &Value) -> Value {
+        let added = |id, content| {
+            json!({"id": id, "content": content, "special": true, "single_word": false,
+                   "lstrip": false, "rstrip": false, "normalized": false})
+        };
+        json!({
+            "version": "1.0",
+            "truncation": null,
+            "added_tokens": [added(4, "<|im_start|>"), added(5, "\"")],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+            "post_processor": {"type": "ByteLevel", "trim_offsets": false},
+            "model": {
+                "vocab": {"a": 0, "\"": 1, "a\"": 2, "\\ é": 3},
+                "merges": merges,
+                "dropout": null,
+            },
+        })
+    }
+
+    fn tree(json: &str) -> Value {
+        serde_json::from_str(json).unwrap()
+    }
+
+    /// The library's own way, as a tree.
+    fn by_the_library(file: &Value) -> Value {
+        tree(&thorough(&file.to_string()).unwrap().json)
+    }
+
+    #[test]
+    fn the_quick_way_means_what_the_librarys_own_means_however_the_file_is_laid_out() {
+        for merges in [
+            json!([]),
+            json!([["a", "\""], ["\\", "é"], ["a b", "c"]]),
+            json!(["a \"", "\\ é", "Ġ \u{1f600}"]),
+        ] {
+            let file = file(&merges);
+            let quick_of = |text: &str| quick(text).expect("nothing is out of the ordinary");
+            let found = quick_of(&file.to_string());
+            assert_eq!(tree(&found.json), by_the_library(&file), "{merges}");
+            let contents: Vec<_> = found.added_tokens.iter().map(|token| &token.content).collect();
+            assert_eq!(contents, ["<|im_start|>", "\""]);
+            let laid_out = serde_json::to_string_pretty(&file).unwrap();
+            assert_eq!(quick_of(&laid_out).json, found.json, "{merges}");
+        }
+    }
+
+    #[test]
+    fn both_spellings_of_merges_are_the_same_tokenizer() {
+        let (strings, pairs) = (json!(["a \"", "Ġ é"]), json!([["a", "\""], ["Ġ", "é"]]));
+        let [strings, pairs] = [strings, pairs].map(|merges| file(&merges).to_string());
+        assert_eq!(quick(&strings).unwrap().json, quick(&pairs).unwrap().json);
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_goes_the_librarys_own_way() {
+        for merges in [
+            json!(null),
+            json!({}),
+            json!(["#version: 0.2", "a b"]),
+            json!(["a b c"]),
+            json!(["ab"]),
+            json!(["a b", ["c", "d"]]),
+            json!(["a b", 1]),
+        ] {
+            assert!(quick(&file(&merges).to_string()).is_none(), "{merges}");
+        }
+        let escaped = file(&json!(["a X"])).to_string().replace('X', "b\\u0020c");
+        assert!(quick(&escaped).is_none());
+        let mut list = file(&json!([]));
+        list["model"]["vocab"] = json!([["a", 0.5]]);
+        assert!(quick(&list.to_string()).is_none());
+        for text in ["", "[", "{}", "[]", r#"{"model": 1}"#, r#"{"model": {"vocab": {}}}"#] {
+            assert!(quick(text).is_none(), "{text}");
+        }
+    }
+}
