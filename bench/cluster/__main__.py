@@ -20,7 +20,8 @@ from bench.cluster.bench import FULL, SHORT, Bench, bench
 from bench.cluster.counters import CountersError
 from bench.cluster.driver import TrainerError
 from bench.cluster.hosts import HostsError
-from bench.cluster.results import PageError, claims, told, write_figures
+from bench.cluster.results import claims, told, write_figures
+from bench.pages import PageError
 
 if TYPE_CHECKING:
     from types import FrameType

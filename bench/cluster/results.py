@@ -8,6 +8,7 @@ from stoker.demo.results import Claim
 
 from bench.cluster.faults import DELAY_SECONDS
 from bench.cluster.placement import A_RATIO, B_TOLERANCE, WORKERS
+from bench.pages import put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,13 +16,8 @@ if TYPE_CHECKING:
 
 MARKERS = "<!-- cluster: figures -->", "<!-- cluster: end of figures -->"
 
-
 RETRIES = ("pull_retries", "chunks_failed")
 """What Ray counts of objects that it sends again."""
-
-
-class PageError(Exception):
-    """The figures can't be put into a page; the message says why."""
 
 
 def claims(found: dict[str, Any]) -> list[Claim]:
@@ -198,10 +194,4 @@ def write_figures(page: Path, found: dict[str, Any]) -> None:
     Raises:
         PageError: The page has no markers.
     """
-    begin, end = MARKERS
-    text = page.read_text()
-    before, has_begin, rest = text.partition(begin)
-    _, has_end, after = rest.partition(end)
-    if not (has_begin and has_end):
-        raise PageError(f"the figures need a place: put {begin} and {end} into {page}")
-    page.write_text(f"{before}{begin}\n{figures(found)}\n{end}{after}")
+    put(page, MARKERS, figures(found))

@@ -39,10 +39,12 @@ def main(argv: list[str]) -> int:
     arguments = parse(argv)
     from stoker.demo.store import DemoError
 
+    from bench.pages import PageError
+
     settle()
     try:
         return run(arguments)
-    except DemoError as error:
+    except (DemoError, PageError) as error:
         print(f"ladder: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.demo.results import Claim, columns, described, machine, percent
 from stoker.demo.rungs import MEMORY
-from stoker.demo.store import DemoError
 
 from bench.ladder.local_ray import COUNTERS
 from bench.ladder.ways import WAYS, Way
+from bench.pages import put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,14 +163,9 @@ def write_figures(page: Path, outcome: Outcome, settings: dict[str, Any]) -> Non
     """Puts the table into a Markdown page, between its markers.
 
     Raises:
-        DemoError: The page has no markers.
+        PageError: The page has no markers.
     """
-    begin, end = MARKERS
-    text = page.read_text()
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise DemoError(f"the figures need a place: put {begin} and {end} into {page}")
-    before, after = text[: text.index(begin)], text[text.index(end) :]
-    page.write_text(f"{before}{begin}\n{figures(outcome, settings)}\n{after}")
+    put(page, MARKERS, figures(outcome, settings))
 
 
 def figures(outcome: Outcome, settings: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from bench.cluster import faults, measure, nodes, placement, results, store, tra
 from bench.cluster.counters import Counters, CountersError, counters
 from bench.cluster.driver import Arrival, Trainer, TrainerError
 from bench.cluster.hosts import Host
+from bench.pages import PageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -316,7 +317,7 @@ def test_figures_replace_what_stands_between_the_markers_and_nothing_else(tmp_pa
 def test_a_page_without_markers_is_refused(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("no place")
-    with pytest.raises(results.PageError, match="the figures need a place"):
+    with pytest.raises(PageError, match="the figures need a place"):
         results.write_figures(page, found())
 
 

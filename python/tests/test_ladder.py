@@ -25,9 +25,10 @@ from bench.ladder import local_ray, measure, page, results, same
 from bench.ladder.climb import Outcome
 from bench.ladder.job import Job
 from bench.ladder.measure import Found
-from bench.ladder.processes import adopt_orphans, family, running
-from bench.ladder.processor import Processor
 from bench.ladder.ways import WAYS
+from bench.pages import PageError
+from bench.processes import adopt_orphans, family, running
+from bench.processor import Processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,7 +196,7 @@ def test_a_rung_that_misses_its_claim_or_fails_is_said_to(outcome: Outcome):
 
 def test_figures_without_a_place_on_the_page_are_refused(outcome: Outcome, tmp_path: Path):
     (tmp_path / "page.md").write_text("Words.\n")
-    with pytest.raises(DemoError, match=r"put <!-- ladder: figures --> and .*page\.md"):
+    with pytest.raises(PageError, match=r"put <!-- ladder: figures --> and .*page\.md"):
         results.write_figures(tmp_path / "page.md", outcome, SETTINGS)
 
 
@@ -256,7 +257,8 @@ def test_without_a_model_folder_the_ladder_says_what_to_do(tmp_path: Path, capsy
 HOSTS = """
 import multiprocessing, os, subprocess, sys, time
 from bench.ladder.climb import Outcome, follow
-from bench.ladder.processes import adopt_orphans, die_with_parent
+from bench.pages import PageError
+from bench.processes import adopt_orphans, die_with_parent
 from bench.ladder.ways import WAYS
 import bench.ladder.climb as climb
 

@@ -1,4 +1,4 @@
-"""Processes of a rung: what they cost, and that none is left."""
+"""Processes of what is measured: what they cost, and that none is left."""
 
 from __future__ import annotations
 
