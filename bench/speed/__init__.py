@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stoker.demo import check_model, tell
 
     from bench.speed import runner
-    from bench.speed.measure import Times
+    from bench.speed.job import Times
     from bench.speed.page import write
     from bench.speed.results import claims
 

@@ -1,9 +1,17 @@
-"""What an adapter is given."""
+"""What an adapter is given, and how long it is measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long each part of a run is measured, in seconds."""
+
+    pace: float
+    trainer: float
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from bench.processes import cpu_seconds, family
+from bench.speed.check import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
 
     import torch
 
-    from bench.speed.job import Job
+    from bench.speed.job import Job, Times
     from bench.speed.rivals import Rival
 
 WARM_UP = 2
@@ -30,14 +32,6 @@ LEAST_BATCHES = 3
 """Fewer make no rate; a run goes on for them after its time."""
 FASTER = 3.0
 """How much faster the second trainer is than the demo's."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """How long each part of a run is measured, in seconds."""
-
-    pace: float
-    trainer: float
 
 
 @dataclass
@@ -85,8 +79,13 @@ class Found:
 
 
 def run(
-    rival: Rival, job: Job, times: Times, compare: bool, tell: Callable[[str], None]
-) -> dict[str, Any]:
+    rival: Rival,
+    job: Job,
+    times: Times,
+    compare: bool,
+    say: Callable[[str, Any], None],
+    closing: ExitStack,
+) -> None:
     """Runs a rival once.
 
     Args:
@@ -94,35 +93,32 @@ def run(
         job: What it has to do.
         times: How long it is measured.
         compare: Whether one of its batches is compared with the reference afterwards.
-        tell: Is told which part begins: `pace`, `trainer`, `end`.
+        say: Hears as `part` which one begins (`open`, `pace`, `trainer`, `check`), and as `found`
+            what was found.
+        closing: Gets what ends the rival.
 
     Raises:
         CheckError: The batch is not what it should be.
     """
     adapter = import_module(rival.module)
-    tell("open")
+    say("part", "open")
     began = time.perf_counter()
     batches: Iterator[dict[str, torch.Tensor]] = adapter.open(job)
-    try:
+    closing.callback(batches.close)
+    next(batches)
+    first_batch_seconds = time.perf_counter() - began
+    for _ in range(WARM_UP - 1):
         next(batches)
-        first_batch_seconds = time.perf_counter() - began
-        for _ in range(WARM_UP - 1):
-            next(batches)
-        tell("pace")
-        images, seconds, cpu, pixel_bytes = pace(batches, times.pace)
-        tell("trainer")
-        steps = job.step_seconds, job.step_seconds / FASTER
-        trained = [train(batches, step, times.trainer) for step in steps]
-        tell("end")
-        batch = next(batches) if compare and rival.kind != "limit" else None
-    finally:
-        batches.close()
+    say("part", "pace")
+    images, seconds, cpu, pixel_bytes = pace(batches, times.pace)
+    say("part", "trainer")
+    steps = job.step_seconds, job.step_seconds / FASTER
+    trained = [train(batches, step, times.trainer) for step in steps]
+    say("part", "check")
     found = Found(first_batch_seconds, images, seconds, cpu, pixel_bytes / images, trained)
-    if batch is not None:
-        from bench.speed.check import check
-
-        found.same = check(batch, job)
-    return found.as_dict()
+    if compare and rival.kind != "limit":
+        found.same = check(next(batches), job)
+    say("found", found.as_dict())
 
 
 def pace(

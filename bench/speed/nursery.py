@@ -14,12 +14,13 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bench.processes import adopt_orphans, die_with_parent, end, family, pss_bytes
 from bench.speed import measure
-from bench.speed.job import Job
+from bench.speed.job import Job, Times
 from bench.speed.rivals import Rival
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 IMPORTS = "bench.processor", "torchvision", "boto3", "torch.utils.data"
 SILENCE_SECONDS = 90.0
 """How long a run may say nothing: Ray's start and imports, and its slowest batch."""
-END_SECONDS = 10.0
+END_SECONDS = 5.0
+"""How long it may take to end after its last word; it is killed then."""
 MEMORY_SECONDS = 0.4
 """How often the memory is read."""
 LAST_WORDS = 300
@@ -37,6 +39,7 @@ LAST_WORDS = 300
 
 def main() -> None:
     """Hears orders until stdin ends."""
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     multiprocessing.set_start_method("fork")
@@ -106,22 +109,29 @@ def child(messages: Connection, order: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     rival, job = Rival(**order["rival"]), Job(**order["job"])
     settle(job)
-    try:
-        if order["do"] == "prepare":
-            adapter = import_module(rival.module)
-            if hasattr(adapter, "prepare"):
-                adapter.prepare(job)
-            messages.send(("found", {}))
-            return
-        times = measure.Times(**order["times"])
-        found = measure.run(
-            rival, job, times, order["compare"], lambda part: messages.send(("part", part))
-        )
-        messages.send(("found", found))
-    except BaseException as error:
-        traceback.print_exception(error)
-        words = " ".join(f"{type(error).__name__}: {error}".split())
-        messages.send(("failed", words[:LAST_WORDS]))
+
+    def say(kind: str, content: Any) -> None:
+        messages.send((kind, content))
+
+    with ExitStack() as closing:  # all is said before: some rivals can't be ended, and are killed
+        try:
+            if order["do"] == "prepare":
+                prepare(rival, job)
+                say("found", {})
+            else:
+                times = Times(**order["times"])
+                measure.run(rival, job, times, order["compare"], say, closing)
+        except BaseException as error:
+            traceback.print_exception(error)
+            words = " ".join(f"{type(error).__name__}: {error}".split())
+            say("failed", words[:LAST_WORDS])
+
+
+def prepare(rival: Rival, job: Job) -> None:
+    """Makes what the rival reads, if it is of a form of its own."""
+    adapter = import_module(rival.module)
+    if hasattr(adapter, "prepare"):
+        adapter.prepare(job)
 
 
 def settle(job: Job) -> None:

@@ -9,7 +9,7 @@ from stoker.demo.results import described, percent
 
 from bench.pages import put
 from bench.speed.results import MAIN, Line, claims, lines
-from bench.speed.rivals import named
+from bench.speed.rivals import RIVALS, named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,7 @@ def figures(stem: str, outcomes: list[Outcome], found: dict[str, Any]) -> str:
         if outcome.scenario.name == MAIN:
             parts += [shown(outcome)]
     parts += [part for outcome in outcomes for part in section(outcome)]
+    parts.append(used(outcomes))
     settings = ", ".join(f"{name} {value}" for name, value in found["settings"].items())
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     parts.append(
@@ -79,6 +80,13 @@ def shown(outcome: Outcome) -> str:
     ]
     head = ["| to be shown, with photos | found | shown |", "| --- | ---: | --- |"]
     return "\n".join([*head, *rows])
+
+
+def used(outcomes: list[Outcome]) -> str:
+    """How each rival is used."""
+    names = {name for outcome in outcomes for name in (*outcome.runs, *outcome.failed)}
+    rows = [f"| {rival.title} | {rival.means} |" for rival in RIVALS if rival.name in names]
+    return "\n".join(["| | is used as |", "| --- | --- |", *rows])
 
 
 def section(outcome: Outcome) -> list[str]:

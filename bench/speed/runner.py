@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from bench.speed.data import Data
-    from bench.speed.measure import Times
+    from bench.speed.job import Times
     from bench.speed.rivals import Rival
     from bench.speed.scenarios import Scenario
 

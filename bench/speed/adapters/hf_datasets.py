@@ -18,14 +18,9 @@ if TYPE_CHECKING:
     from bench.speed.job import Job
 
 
-def prepare_row(work: Worker, row: dict[str, Any]) -> dict[str, Any]:
-    """A row becomes tensors; they stay outside of Arrow."""
-    return {"made": work.example(json.loads(row["chat"]), row["image"])}
-
-
 def collate(work: Worker, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     """Rows become a batch."""
-    return work.collate([prepare_row(work, row)["made"] for row in rows])
+    return work.collate([work.example(json.loads(row["chat"]), row["image"]) for row in rows])
 
 
 def open(job: Job) -> Iterator[dict[str, torch.Tensor]]:  # noqa: A001 (the adapters' word)
