@@ -14,11 +14,12 @@ SOURCE := Cargo.toml Cargo.lock python/Cargo.toml python/pyproject.toml \
 export PYO3_BUILD_EXTENSION_MODULE := 1
 export UV_NATIVE_TLS := 1
 
-# Workers of the ladder import much: they need to find it compiled.
+# Workers of the benches import much: they need to find it compiled.
 LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
+BENCH  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.speed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ladder ladder-docs cluster cluster-docs profile profile-accept test test-rust test-python ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs cluster cluster-docs bench bench-docs profile profile-accept test test-rust test-python ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +47,12 @@ profile: setup  ## where the time of an image goes; the figures go into docs/pro
 profile-accept: setup  ## expect of each room what it takes now
 	$(BIN)/python -m bench.profile --accept
 
+bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (15 minutes)
+	$(BENCH)
+
+bench-docs: setup $(STAMPS)/rivals/done  ## the same, and the figures go into docs/benchmarks.md
+	$(BENCH) --docs docs/benchmarks.md
+
 test: test-rust test-python  ## all tests
 
 test-rust: setup
@@ -70,10 +77,13 @@ format:  ## format all code
 	$(BIN)/ruff format --config python/pyproject.toml python scripts examples bench
 	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts examples bench
 
-requirements:  ## pin anew what python/requirements.in asks for
+requirements:  ## pin anew what python/requirements.in asks for, and the rivals of the bench
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --python-version 3.11 \
 	    --custom-compile-command 'make requirements' \
 	    --output-file python/requirements.txt python/requirements.in
+	$(BIN)/uv pip compile --quiet --no-annotate --python-version 3.11 \
+	    --custom-compile-command 'make requirements' --override bench/speed/rivals-overrides.txt \
+	    --output-file bench/speed/rivals.txt bench/speed/rivals.in
 
 clean:  ## remove all that was built or set up
 	rm -rf target .venv $(STAMPS)
@@ -86,6 +96,14 @@ $(STAMPS)/packages: python/requirements.txt | $(STAMPS)/system
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet uv==$(UV)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --requirement $<
+	@touch $@
+
+# The rivals of the bench: with what the project has of the same, from the same cache.
+$(STAMPS)/rivals/done: bench/speed/rivals.txt bench/speed/rivals-overrides.txt | $(STAMPS)/packages
+	rm -rf $(@D)
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --requirement $< \
+	    --override bench/speed/rivals-overrides.txt
 	@touch $@
 
 $(STAMPS)/wheel: $(SOURCE) $(STAMPS)/system $(STAMPS)/packages

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from bench.ladder.client import Client
-from bench.ladder.processor import Processor, Samples
+from bench.ladder.samples import Samples
+from bench.processor import Processor
 
 if TYPE_CHECKING:
     import numpy as np

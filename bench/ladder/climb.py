@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from stoker.demo.store import DemoError
 
 from bench.ladder.host import host
-from bench.ladder.processes import end, family
 from bench.ladder.ways import WAYS, Way
+from bench.processes import end, family
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.ladder.job import Job
     from bench.ladder.measure import Found
 
-IMPORTS = "bench.ladder.processor", "bench.ladder.client", "boto3"
+IMPORTS = "bench.processor", "bench.ladder.client", "boto3"
 """What all Python rungs need, so that they need not each take seconds for it."""
 START_SECONDS = 120.0
 """How long a rung may be silent beside its measurement: Ray's start and imports, at their worst."""

@@ -13,7 +13,7 @@ from stoker.demo.store import DemoError
 
 from bench.ladder import measure
 from bench.ladder.local_ray import local_ray
-from bench.ladder.processes import adopt_orphans, die_with_parent
+from bench.processes import adopt_orphans, die_with_parent
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

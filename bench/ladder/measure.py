@@ -16,8 +16,8 @@ from stoker.demo import measure
 from stoker.demo.rungs import WAIT_OF_PYTHON
 from stoker.demo.store import DemoError
 
-from bench.ladder.processes import cpu_seconds, family
 from bench.ladder.same import compare
+from bench.processes import cpu_seconds, family
 
 if TYPE_CHECKING:
     import torch

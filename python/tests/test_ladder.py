@@ -25,10 +25,10 @@ from bench.ladder import local_ray, measure, page, results, same
 from bench.ladder.climb import Outcome
 from bench.ladder.job import Job
 from bench.ladder.measure import Found
-from bench.ladder.processes import adopt_orphans, family, running
-from bench.ladder.processor import Processor
 from bench.ladder.ways import WAYS
 from bench.page import PageError
+from bench.processes import adopt_orphans, family, running
+from bench.processor import Processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -257,7 +257,7 @@ def test_without_a_model_folder_the_ladder_says_what_to_do(tmp_path: Path, capsy
 HOSTS = """
 import multiprocessing, os, subprocess, sys, time
 from bench.ladder.climb import Outcome, follow
-from bench.ladder.processes import adopt_orphans, die_with_parent
+from bench.processes import adopt_orphans, die_with_parent
 from bench.ladder.ways import WAYS
 import bench.ladder.climb as climb
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch.utils.data import DataLoader, Dataset
 
-from bench.ladder.processes import die_with_parent
 from bench.ladder.rungs import one_at_a_time
+from bench.processes import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 
-from bench.ladder.processor import Processor, Samples
+from bench.ladder.samples import Samples
+from bench.processor import Processor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

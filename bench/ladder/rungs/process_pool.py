@@ -7,8 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from bench.ladder.client import Client
-from bench.ladder.processes import die_with_parent
-from bench.ladder.processor import Processor, Samples
+from bench.ladder.samples import Samples
+from bench.processes import die_with_parent
+from bench.processor import Processor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,12 +1,12 @@
-"""What the Python rungs do to a sample: Pillow, transformers' own processor, and the labels.
+"""What Python loaders do to a sample: Pillow, transformers' own processor, and the labels.
 
-All of them do exactly this work, so that they differ only in when, where and how often at once.
+All that are compared do exactly this work, so that they differ only in when, where and how often at
+once.
 """
 
 from __future__ import annotations
 
 import io
-import json
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,35 +16,7 @@ from transformers import AutoProcessor
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.ladder.job import Job
-
 IGNORED = -100
-
-
-class Samples:
-    """The chats of the source."""
-
-    def __init__(self, job: Job, source: bytes) -> None:
-        self.folder = job.store.key.rpartition("/")[0]
-        self.batch_size = job.batch_size
-        self.samples = [json.loads(line) for line in source.splitlines()]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        return self.samples[row]
-
-    def batch(self, number: int) -> list[dict[str, Any]]:
-        """The samples of a batch."""
-        return self.samples[number * self.batch_size :][: self.batch_size]
-
-    def keys(self, sample: dict[str, Any]) -> list[str]:
-        """Where its images are."""
-        contents = (message["content"] for message in sample["messages"])
-        parts = [part for content in contents if isinstance(content, list) for part in content]
-        names = [part["image"] for part in parts if part["type"] == "image"]
-        return [f"{self.folder}/{name}".lstrip("/") for name in names]
 
 
 class Processor:
@@ -62,7 +34,12 @@ class Processor:
 
     def example(self, sample: dict[str, Any], images: list[bytes]) -> dict[str, torch.Tensor]:
         """Pixels, tokens and labels of one sample."""
-        pictures = [Image.open(io.BytesIO(image)).convert("RGB") for image in images]
+        return self.prepare(
+            sample, [Image.open(io.BytesIO(image)).convert("RGB") for image in images]
+        )
+
+    def prepare(self, sample: dict[str, Any], pictures: list[Any]) -> dict[str, torch.Tensor]:
+        """The same from decoded images, as the processor takes them."""
         text = self.processor.apply_chat_template(sample["messages"], tokenize=False)
         made = dict(self.processor(text=[text], images=pictures or None, return_tensors="pt"))
         return made | {"labels": self.labels(made["input_ids"][0])[None]}

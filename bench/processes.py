@@ -1,4 +1,4 @@
-"""Processes of a rung: what they cost, and that none is left."""
+"""Processes of what is measured: what they cost, and that none is left."""
 
 from __future__ import annotations
 
@@ -67,3 +67,17 @@ def end(processes: list[int], patience: float) -> list[int]:
         except ProcessLookupError:
             continue
     return left
+
+
+def pss_bytes(processes: list[int]) -> int:
+    """The memory they hold: pages that several share are divided among them (PSS)."""
+    return sum(map(pss, processes))
+
+
+def pss(process: int) -> int:
+    """Of one process; 0 when it is gone."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))

@@ -1,0 +1,132 @@
+"""What a loader makes of more workers, and of working further ahead: one knob at a time.
+
+Nothing of this is for the user to set: the table shows that what is chosen by itself comes near the
+best there is. Writes a table to stdout, and `depths.json`.
+
+    .venv/bin/python -m bench.depths
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from stoker.demo import at_least
+from stoker.demo.results import machine
+
+from bench.page import write_between
+from bench.speed.measure import Times
+from bench.speed.rivals import Rival, named
+from bench.speed.runner import Nurseries, Outcome, Plan, run
+from bench.speed.scenarios import MEGAPIXEL, Scenario
+
+NAME = "depths"
+"""Of the markers in the page."""
+STORES = ("hot", "standard")
+CHOSEN = "by itself"
+KNOBS = {"workers": (1, 2, 3, 4), "prefetch": (0, 1, 2, 4, 8, 16, 32, 64, 128)}
+
+
+def main(argv: list[str]) -> int:
+    """Measures."""
+    parser = argparse.ArgumentParser(prog="python -m bench.depths")
+    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
+    parser.add_argument("--out", type=Path, default=Path("target"))
+    parser.add_argument("--docs", type=Path, help="page that the figures go into")
+    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="that a run is measured")
+    parser.add_argument("--store", action="append", choices=STORES, help="only this; repeatable")
+    parser.add_argument("--samples", type=at_least(8), default=256)
+    arguments = parser.parse_args(argv)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rivals, outcomes = ways(), []
+    with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
+        times = Times(pace=arguments.seconds, trainer=0.0)
+        cores = os.cpu_count() or 1
+        plan = Plan(arguments.rounds, times, 0, arguments.model, Path(scratch), cores)
+        pythons = {"project": Path(sys.executable)}
+        nurseries = Nurseries(pythons, arguments.out / "depths.log")
+        try:
+            for profile in arguments.store or STORES:
+                scenario = Scenario(
+                    profile, f"photos, {profile}", MEGAPIXEL, arguments.samples, 8, profile
+                )
+                outcomes.append(run(scenario, rivals, plan, nurseries, tell))
+        finally:
+            nurseries.close()
+    runs = {outcome.scenario.name: outcome.runs for outcome in outcomes}
+    failed = {outcome.scenario.name: outcome.failed for outcome in outcomes}
+    found = {"machine": machine(), "runs": runs, "failed": failed}
+    (arguments.out / "depths.json").write_text(json.dumps(found, indent=1) + "\n")
+    figures = tables(outcomes)
+    print(figures)
+    if arguments.docs:
+        write_between(arguments.docs, NAME, figures)
+    return 1 if any(failed.values()) else 0
+
+
+def tell(words: str) -> None:
+    """Says what is done next."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def ways() -> list[Rival]:
+    """stoker as it comes, and with each value of each knob."""
+    plain = named("stoker-u8")
+
+    def way(name: str, engine: dict[str, int]) -> Rival:
+        return replace(plain, name=name, title=name, options=plain.options | {"engine": engine})
+
+    return [
+        way(CHOSEN, {}),
+        *(
+            way(f"{knob} {value}", {knob: value})
+            for knob, values in KNOBS.items()
+            for value in values
+        ),
+    ]
+
+
+def paces(outcome: Outcome) -> dict[str, float]:
+    """Images per second of each way: medians."""
+    return {
+        name: median(run["images_per_second"] for run in runs)
+        for name, runs in outcome.runs.items()
+    }
+
+
+def tables(outcomes: list[Outcome]) -> str:
+    """The figures as Markdown: images per second, and by how much they miss the best of their knob."""
+    parts = []
+    for knob, values in KNOBS.items():
+        names = [(str(value), f"{knob} {value}") for value in values] + [(CHOSEN, CHOSEN)]
+        rows = [[f"{knob}", *(outcome.scenario.words for outcome in outcomes)]]
+        rows.append(["---", *["---:"] * len(outcomes)])
+        for shown, name in names:
+            rows.append(
+                [
+                    shown,
+                    *(cell(paces(outcome), name, [n for _, n in names]) for outcome in outcomes),
+                ]
+            )
+        parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return "\n\n".join(parts)
+
+
+def cell(found: dict[str, float], name: str, beside: list[str]) -> str:
+    """A pace, and its share of the best one in its column."""
+    if name not in found:
+        return "failed"
+    best = max(found[other] for other in beside if other in found)
+    return f"{found[name]:.0f} images/s ({found[name] / best:.0%})"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

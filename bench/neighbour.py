@@ -1,0 +1,194 @@
+"""How much a loader at full load slows down the program beside it.
+
+A trainer's Python loop launches small work all the time; if it comes late, the device idles. Here
+that loop is small operations of torch on one thread, and a loader runs at full load in the same
+program, as a trainer has it: its batches are taken as fast as it makes them. Each run has the loop
+alone, beside the loader, and alone again. The store has the least priority there is, so what is
+measured is the loader's doing. Writes a table to stdout, and `neighbour.json`.
+
+    .venv/bin/python -m bench.neighbour
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from stoker.demo import at_least
+from stoker.demo.results import machine
+from stoker.demo.store import DemoError
+
+from bench.page import write_between
+from bench.processes import die_with_parent
+from bench.speed.data import SHARDS, limited, make
+from bench.speed.job import Job
+from bench.speed.nursery import settle
+from bench.speed.rivals import Rival, named
+from bench.speed.scenarios import MEGAPIXEL, Scenario
+from bench.speed.store import serve
+
+RIVALS = ("stoker-u8", "stoker-f32", "spdl", "dataloader")
+SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
+NAME = "neighbour"
+"""Of the markers in the page."""
+LAUNCHES = 50
+"""Operations between two looks at the clock: about 50 microseconds."""
+LEAST_NICE = 19
+
+
+def main(argv: list[str]) -> int:
+    """Measures.
+
+    Raises:
+        DemoError: A run failed.
+    """
+    parser = argparse.ArgumentParser(prog="python -m bench.neighbour")
+    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
+    parser.add_argument("--rivals-python", type=Path, default=Path(".setup/rivals/venv/bin/python"))
+    parser.add_argument("--out", type=Path, default=Path("target"))
+    parser.add_argument("--docs", type=Path, help="page that the figures go into")
+    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each of the three parts")
+    parser.add_argument("--rival", action="append", choices=RIVALS, help="only this; repeatable")
+    arguments = parser.parse_args(argv)
+    pythons = {"rivals": arguments.rivals_python.absolute(), "project": Path(sys.executable)}
+    cores = os.cpu_count() or 1
+    runs: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
+        place = Path(scratch)
+        data = make(SCENARIO, place / "data", seed=0)
+        model = limited(arguments.model, place / "model", None)
+        with serve(data.folder, "none", 0, nice=LEAST_NICE) as store:
+            del store["process"]
+            for _ in range(arguments.rounds):
+                for name in arguments.rival or RIVALS:
+                    for workers in (max(cores - 1, 1), cores):
+                        job = order(named(name), store, data.folder, model, place, workers)
+                        found = run(named(name), job, arguments.seconds, pythons)
+                        runs.setdefault(f"{name} {workers}", []).append(found)
+    found = {"machine": machine(), "seconds": arguments.seconds, "runs": runs}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "neighbour.json").write_text(json.dumps(found, indent=1) + "\n")
+    figures = table(runs)
+    print(figures)
+    if arguments.docs:
+        write_between(arguments.docs, NAME, figures)
+    return 0
+
+
+def order(
+    rival: Rival, store: dict[str, Any], folder: Path, model: Path, place: Path, workers: int
+) -> Job:
+    """What a run has to do."""
+    (scratch := place / "run").exists() and shutil.rmtree(scratch)
+    scratch.mkdir()
+    (cache := place / "cache").mkdir(exist_ok=True)
+    return Job(
+        **store,
+        folder=str(folder),
+        model=str(model.absolute()),
+        samples=SCENARIO.samples,
+        batch_size=SCENARIO.batch_size,
+        cores=workers,
+        shards=SHARDS,
+        source="objects",
+        step_seconds=0.0,
+        cache=str(cache),
+        scratch=str(scratch),
+        options=rival.options | {"engine": {"workers": workers}},
+    )
+
+
+def run(rival: Rival, job: Job, seconds: float, pythons: dict[str, Path]) -> dict[str, float]:
+    """Runs a rival once, in a process of its own.
+
+    Raises:
+        DemoError: It failed.
+    """
+    said = json.dumps({"rival": asdict(rival), "job": asdict(job), "seconds": seconds})
+    path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [str(pythons[rival.place]), "-m", "bench.neighbour", "--child"],
+        input=said,
+        env=os.environ | {"PYTHONPATH": ":".join(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DemoError(f"{rival.title} failed (code {done.returncode}): {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def child() -> None:
+    """A run: says on stdout what it found."""
+    die_with_parent()
+    said = json.loads(sys.stdin.read())
+    rival, job, seconds = Rival(**said["rival"]), Job(**said["job"]), said["seconds"]
+    settle(job)
+    batches = import_module(rival.module).open(job)
+    next(batches)  # all that is needed is imported, and started
+    stop, images = threading.Event(), [0]
+
+    def drain() -> None:
+        while not stop.is_set():
+            images[0] += len(next(batches)["image_grid_thw"])
+
+    taker = threading.Thread(target=drain, daemon=True)
+    alone = [launches_per_second(seconds)]  # the loader is full, and has nothing to do
+    taker.start()
+    before, began = images[0], time.perf_counter()
+    beside = launches_per_second(seconds)
+    pace = (images[0] - before) / (time.perf_counter() - began)
+    stop.set()
+    taker.join()
+    time.sleep(1.0)  # until it is full again
+    alone.append(launches_per_second(seconds))
+    batches.close()
+    print(json.dumps({"alone": sum(alone) / 2, "beside": beside, "images_per_second": pace}))
+
+
+def launches_per_second(seconds: float) -> float:
+    """The trainer's loop for a while."""
+    import torch
+
+    torch.set_num_threads(1)
+    state, count, began = torch.zeros(64), 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for _ in range(LAUNCHES):
+            state.add_(1.0)
+        count += LAUNCHES
+    return count / (time.perf_counter() - began)
+
+
+def table(runs: dict[str, list[dict[str, float]]]) -> str:
+    """The figures as Markdown: medians."""
+    rows = [
+        "| loader | workers | the loop is slowed by | images/s meanwhile |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for name, found in runs.items():
+        rival, workers = name.split()
+        slowed = median(1 - run["beside"] / run["alone"] for run in found)
+        pace = median(run["images_per_second"] for run in found)
+        rows.append(f"| {named(rival).title} | {workers} | {slowed:.1%} | {pace:.0f} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--child"]:
+        child()
+    else:
+        sys.exit(main(sys.argv[1:]))
