@@ -16,7 +16,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from stoker.demo import at_least
 from stoker.demo.results import machine
@@ -78,7 +77,7 @@ def tell(words: str) -> None:
 
 
 def ways() -> list[Rival]:
-    """stoker as it comes, and with each value of each knob."""
+    """As it comes, and with each value of each knob."""
     plain = named("stoker-u8")
 
     def way(name: str, engine: dict[str, int]) -> Rival:
@@ -103,7 +102,7 @@ def paces(outcome: Outcome) -> dict[str, float]:
 
 
 def tables(outcomes: list[Outcome]) -> str:
-    """The figures as Markdown: images per second, and by how much they miss the best of their knob."""
+    """The figures as Markdown: images per second, and their share of the best of their knob."""
     parts = []
     for knob, values in KNOBS.items():
         names = [(str(value), f"{knob} {value}") for value in values] + [(CHOSEN, CHOSEN)]

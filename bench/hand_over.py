@@ -1,4 +1,4 @@
-"""How a finished batch comes to a trainer: how long that takes, how often it is copied, where it lies.
+"""How a finished batch comes to a trainer: how long that takes, and where it lies.
 
 In this process a loader has it ready. Through Ray's object store a data worker (the one that
 `stoker.ray` hires) makes batches of `BYTES`, and this process takes them as a trainer on the same

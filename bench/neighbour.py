@@ -118,7 +118,7 @@ def run(rival: Rival, job: Job, seconds: float, pythons: dict[str, Path]) -> dic
         DemoError: It failed.
     """
     said = json.dumps({"rival": asdict(rival), "job": asdict(job), "seconds": seconds})
-    path = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [str(pythons[rival.place]), "-m", "bench.neighbour", "--child"],
         input=said,

@@ -160,8 +160,11 @@ def _alone() -> None:
 
 
 def local_world_size() -> int:
-    """Finds how many ranks share this machine: as Ray Train says, in a training function, else the
-    environment's LOCAL_WORLD_SIZE, which launchers set; else 1."""
+    """Finds how many ranks share this machine.
+
+    As Ray Train says, in a training function; else the environment's LOCAL_WORLD_SIZE, which
+    launchers set; else 1.
+    """
     train = _train_context()
     if train is not None:
         return train.get_local_world_size()
