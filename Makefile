@@ -50,8 +50,10 @@ profile-accept: setup  ## expect of each room what it takes now
 bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (15 minutes)
 	$(BENCH)
 
-bench-docs: setup $(STAMPS)/rivals/done  ## the same, and the figures go into docs/benchmarks.md
+bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, and the figures go into docs/benchmarks.md
 	$(BENCH) --docs docs/benchmarks.md
+	$(BIN)/python -m bench.depths --docs docs/benchmarks.md
+	$(BIN)/python -m bench.neighbour --docs docs/benchmarks.md
 
 test: test-rust test-python  ## all tests
 
