@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m bench.neighbour")
     parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--rivals-python", type=Path, default=Path(".setup/rivals/venv/bin/python"))
+    parser.add_argument("--rivals-python", type=Path, default=Path(".setup/rivals/bin/python"))
     parser.add_argument("--out", type=Path, default=Path("target"))
     parser.add_argument("--docs", type=Path, help="page that the figures go into")
     parser.add_argument("--rounds", type=at_least(1), default=5)
