@@ -5,7 +5,10 @@
 //! purpose: a libjpeg-turbo without its assembly decodes at less than half the speed.
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/image/jpeg_shim.c");
+    let files = ["src/image/jpeg_shim.c", "src/image/jpeg_huffman.c"];
+    for file in files.iter().chain(&["src/image/jpeg_shim.h"]) {
+        println!("cargo::rerun-if-changed={file}");
+    }
     println!("cargo::rerun-if-changed=build.rs");
     let mut build = cc::Build::new();
     let folders = std::env::var_os("DEP_TURBOJPEG_INCLUDE")
@@ -13,5 +16,5 @@ fn main() {
     for folder in folders.to_string_lossy().split(',') {
         build.include(folder);
     }
-    build.file("src/image/jpeg_shim.c").warnings(true).compile("stoker_jpeg_shim");
+    build.files(files).warnings(true).compile("stoker_jpeg_shim");
 }

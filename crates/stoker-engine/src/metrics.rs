@@ -138,6 +138,13 @@ impl Meter {
     pub fn enter(&self) -> Busy<'_> {
         Busy { meter: self, since: Instant::now() }
     }
+
+    /// Counts one item that took so long, and what came out of it.
+    pub fn count(&self, busy: Duration, bytes: u64) {
+        self.busy_nanos.add(nanos(busy));
+        self.items.add(1);
+        self.bytes.add(bytes);
+    }
 }
 
 /// Counts busy time of a room until it is dropped.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use stoker_engine::image::{Decoder, inspect};
 use stoker_engine::recipe::{self, Compat};
+use stoker_engine::sample::Decoded;
 use stoker_engine::vision::{Preprocessor, Scratch};
 
 /// A 16-bit file by path shows a bug of transformers (values up to 512), which is not reproduced.
@@ -35,9 +36,13 @@ fn computed(config: &Path, image: &Path, compat: Compat) -> Result<(Vec<u64>, St
     let header = inspect(&bytes, &limits, compat.rgb()).unwrap();
     let plan = vision.plan(header.size()).map_err(|flaw| flaw.to_string())?;
     let mut decoder = Decoder::default();
-    let rgb = decoder.decode(&bytes, &header, &limits, compat.rgb()).unwrap();
     let mut patches = vec![0; plan.grid.patches() * vision.columns() * vision.dtype().size()];
-    vision.write(rgb, &plan, &mut patches, &mut Scratch::default());
+    let mut read = patches.clone();
+    let whole = Decoded::Whole(decoder.decode(&bytes, &header, &limits, compat.rgb()).unwrap());
+    vision.write(whole, &plan, &mut patches, &mut Scratch::default()).unwrap();
+    let opened = decoder.open(&bytes, &header, plan.resized, &limits, compat.rgb()).unwrap();
+    vision.write(opened, &plan, &mut read, &mut Scratch::default()).unwrap();
+    assert!(read == patches, "decoded as it is read or at once");
     let sha =
         Sha256::digest(&patches).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     let grid = [plan.grid.t, plan.grid.h, plan.grid.w].map(u64::from).to_vec();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use stoker_engine::recipe::{self, Compat, Pixels};
-use stoker_engine::sample::{Grid, ImagePlan, RgbImage, Size};
+use stoker_engine::sample::{Decoded, Grid, ImagePlan, RgbImage, Size};
 use stoker_engine::vision::{Preprocessor, Scratch};
 
 /// The two references, by the preset that follows each.
@@ -67,7 +67,8 @@ fn resize(image: &RgbImage, (height, width): (usize, usize), compat: Compat) -> 
     let preprocessor = Preprocessor::open(None, &family("qwen3-vl"), compat).unwrap();
     let resized = Size { width: width as u32, height: height as u32 };
     let plan = ImagePlan { resized, grid: Grid { t: 1, h: 0, w: 0 } };
-    preprocessor.resize(image, &plan, &mut Scratch::default()).pixels.clone()
+    let whole = Decoded::Whole(image);
+    preprocessor.resize(whole, &plan, &mut Scratch::default()).unwrap().pixels
 }
 
 /// What `generated` of `make.py` gives.
@@ -150,7 +151,8 @@ fn pixel_values_equal_transformers_processors_byte_for_byte() {
                 preprocessor.columns() as u64
             });
             let mut out = vec![0; plan.grid.patches() * preprocessor.columns() * 4];
-            preprocessor.write(&image, &plan, &mut out, &mut scratch);
+            let whole = Decoded::Whole(&image);
+            preprocessor.write(whole, &plan, &mut out, &mut scratch).unwrap();
             assert_eq!(sha(&out), row[route], "{route} {} {}", row["config"], row["image"]);
         }
     }
@@ -167,7 +169,8 @@ fn bf16_is_f32_rounded_and_u8_finished_is_f32() {
             let plan = preprocessor.plan(size).unwrap();
             let elements = plan.grid.patches() * preprocessor.columns();
             let mut out = vec![0; elements * preprocessor.dtype().size()];
-            preprocessor.write(&image, &plan, &mut out, &mut Scratch::default());
+            let whole = Decoded::Whole(&image);
+            preprocessor.write(whole, &plan, &mut out, &mut Scratch::default()).unwrap();
             (out, preprocessor)
         };
         let (f32_bytes, _) = write(Pixels::F32);

@@ -13,7 +13,7 @@ use stoker_engine::pack::{NeutralImage, Packer, PatchRow};
 use stoker_engine::plan::{Identity, Plan, Source};
 use stoker_engine::recipe::{self, Compat, Decimal, Pixels, Recipe, Share};
 use stoker_engine::sample::{
-    EncodedImage, Measured, Position, RawSample, RgbImage, Sample, SampleId, Standing,
+    Decoded, EncodedImage, Measured, Position, RawSample, RgbImage, Sample, SampleId, Standing,
 };
 use stoker_engine::text::Encoder;
 use stoker_engine::vision::{Preprocessor, Scratch};
@@ -193,7 +193,8 @@ fn of_vision(data: &Path, model: &Path, pixels: Pixels) -> [Work; 2] {
         let mut slot = Slot::new(plan.grid.patches() * row);
         let mut scratch = Scratch::default();
         work(&format!("vision: {name}{how}"), 1, move || {
-            vision.write(black_box(&image), &plan, slot.bytes(), &mut scratch);
+            let whole = Decoded::Whole(black_box(&image));
+            vision.write(whole, &plan, slot.bytes(), &mut scratch).unwrap();
         })
     })
 }

@@ -5,12 +5,15 @@
 //! end marker means truncated (Pillow refuses it too, even if all pixels are there), and scans are
 //! counted before any is decoded. Arithmetic coding is read; 12-bit and lossless are not.
 
+use memchr::memmem;
+
 use super::bytes::{be16, take};
+use super::jpeg_ffi::{Session, Stream};
 use super::rgb::{Layout, convert};
 use super::{Head, bad_header, corrupt, jpeg_ffi, resize, too_many_scans, truncated, unsupported};
 use crate::error::Flaw;
 use crate::recipe::SixteenBit;
-use crate::sample::Size;
+use crate::sample::{PixelRows, Size};
 
 /// What is found before the first scan.
 struct Frame<'a> {
@@ -27,12 +30,12 @@ struct Frame<'a> {
 pub(super) fn head(bytes: &[u8]) -> Result<Head<'_>, Flaw> {
     let frame = frame(bytes)?;
     let data = &bytes[frame.data..];
-    if !data.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
+    if memmem::rfind(data, b"\xFF\xD9").is_none() {
         return Err(truncated());
     }
     // Inside coded data 0xFF is followed by 0 or a restart marker, so this pair starts a scan.
     let scans = if frame.progressive || frame.scanned < frame.components {
-        1 + data.windows(2).filter(|&pair| pair == [0xFF, 0xDA]).count() as u32
+        1 + memmem::find_iter(data, b"\xFF\xDA").count() as u32
     } else {
         1
     };
@@ -44,22 +47,67 @@ pub(super) fn size(bytes: &[u8]) -> Result<Size, Flaw> {
     frame(bytes).map(|frame| frame.size)
 }
 
+/// What decoding a JPEG takes besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    /// As stored, when it is shrunk.
+    pub(super) size: Size,
+    /// 1, 2, 4 or 8: by how much it is shrunk.
+    pub(super) shrink: u32,
+    pub(super) max_scans: u32,
+}
+
+/// A JPEG of up to three components, as RGB while it is decoded.
+#[derive(Debug)]
+pub(super) struct Rows<'a> {
+    stream: Stream<'a>,
+    ask: Ask,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn open(session: &'a mut Session, bytes: &'a [u8], ask: Ask) -> Result<Self, Flaw> {
+        let Ask { size, shrink, max_scans } = ask;
+        let how = jpeg_ffi::Ask { size, shrink, channels: 3, quick: true, max_scans };
+        let stream = Stream::start(session, bytes, how).map_err(|f| refuse(f, max_scans))?;
+        Ok(Self { stream, ask })
+    }
+}
+
+impl PixelRows for Rows<'_> {
+    fn size(&self) -> Size {
+        self.ask.size
+    }
+
+    fn read(&mut self, count: usize, out: &mut [u8], stride: usize) -> Result<(), Flaw> {
+        self.stream.read(count, out, stride).map_err(|f| refuse(f, self.ask.max_scans))
+    }
+}
+
+/// Whether it has a colour more than [`Rows`] can give.
+pub(super) fn is_cmyk(bytes: &[u8]) -> Result<bool, Flaw> {
+    Ok(frame(bytes)?.components == 4)
+}
+
+/// Decodes all of it.
 pub(super) fn decode(
+    session: &mut Session,
     bytes: &[u8],
-    size: Size,
-    max_scans: u32,
+    ask: Ask,
     raw: &mut Vec<u8>,
     out: &mut [u8],
 ) -> Result<(), Flaw> {
-    let cmyk = frame(bytes)?.components == 4;
-    if cmyk {
-        resize(raw, size.pixels() * 4)?;
-        jpeg_ffi::decode(bytes, size, 4, max_scans, raw).map_err(|f| refuse(f, max_scans))?;
-        convert(Layout::InvertedCmyk, false, SixteenBit::Scale, raw, out);
-        Ok(())
-    } else {
-        jpeg_ffi::decode(bytes, size, 3, max_scans, out).map_err(|f| refuse(f, max_scans))
+    let Ask { size, shrink, max_scans } = ask;
+    let (width, height) = (size.width as usize, size.height as usize);
+    if !is_cmyk(bytes)? {
+        return Rows::open(session, bytes, ask)?.read(height, out, width * 3);
     }
+    resize(raw, size.pixels() * 4)?;
+    let how = jpeg_ffi::Ask { size, shrink, channels: 4, quick: true, max_scans };
+    Stream::start(session, bytes, how)
+        .and_then(|mut stream| stream.read(height, raw, width * 4))
+        .map_err(|f| refuse(f, max_scans))?;
+    convert(Layout::InvertedCmyk, false, SixteenBit::Scale, raw, out);
+    Ok(())
 }
 
 fn refuse(failure: jpeg_ffi::Failure, max_scans: u32) -> Flaw {

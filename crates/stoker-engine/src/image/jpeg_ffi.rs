@@ -1,31 +1,44 @@
-//! The door to libjpeg-turbo: one safe function over the C shim.
+//! The door to libjpeg-turbo: safe types over the C shim.
 //!
-//! The shim gets every length from here and checks the header against them before it writes; what
-//! libjpeg keeps for itself it frees before it returns, on errors too. There is no safe twin in this
-//! crate, as another decoder would not be exact: the tests compare with pixels that Pillow made.
+//! A [`Session`] is memory for one image after the other, a [`Stream`] one image whose rows are read
+//! as they are needed. The shim gets every length from here and checks the header against them before
+//! it writes; what libjpeg keeps for itself is freed when the stream is dropped, on errors too. There
+//! is no safe twin in this crate, as another decoder would not be exact: the tests compare with pixels
+//! that Pillow made.
 #![expect(unsafe_code, reason = "libjpeg-turbo is a C library")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 // Brings libjpeg-turbo's static library into the link; the shim calls it.
 use turbojpeg_sys as _;
 
 use crate::sample::Size;
 
-/// Room for a message of libjpeg: its JMSG_LENGTH_MAX.
-const MESSAGE_ROOM: usize = 200;
+/// The shim's state; only C looks inside.
+#[repr(C)]
+struct State {
+    _opaque: [u8; 0],
+}
 
 unsafe extern "C" {
-    fn stoker_jpeg_decode(
+    fn stoker_jpeg_new() -> *mut State;
+    fn stoker_jpeg_free(state: *mut State);
+    fn stoker_jpeg_start(
+        state: *mut State,
         bytes: *const u8,
         length: usize,
         width: c_uint,
         height: c_uint,
         channels: c_int,
+        shrink: c_uint,
+        quick: c_int,
         max_scans: c_int,
-        out: *mut u8,
-        message: *mut c_char,
     ) -> c_int;
+    fn stoker_jpeg_read(state: *mut State, count: c_uint, out: *mut u8, stride: usize) -> c_int;
+    fn stoker_jpeg_message(state: *const State) -> *const c_char;
+    fn stoker_jpeg_end(state: *mut State);
 }
 
 /// Why libjpeg gave up.
@@ -41,45 +54,128 @@ pub(super) enum Failure {
     OtherSize,
 }
 
-/// Decodes to RGB (`channels` 3) or to CMYK as stored (`channels` 4).
-///
-/// `out` must hold `width * height * channels` bytes.
-pub(super) fn decode(
-    bytes: &[u8],
-    size: Size,
-    channels: usize,
-    max_scans: u32,
-    out: &mut [u8],
-) -> Result<(), Failure> {
-    assert!(channels == 3 || channels == 4, "the shim knows RGB and CMYK");
-    assert_eq!(out.len() as u64, size.pixels() * channels as u64, "the buffer fits the image");
-    let mut message: [c_char; MESSAGE_ROOM] = [0; MESSAGE_ROOM];
-    // SAFETY: `bytes` and `out` are valid for the lengths that are passed or implied: the shim
-    // writes only after it found that the image has this width, height and number of channels,
-    // which the assertion above ties to the length of `out`. `message` has the room that libjpeg
-    // documents. No unwinding crosses: the shim calls back into C only.
-    let outcome = unsafe {
-        stoker_jpeg_decode(
-            bytes.as_ptr(),
-            bytes.len(),
-            size.width,
-            size.height,
-            channels as c_int,
-            c_int::try_from(max_scans).unwrap_or(c_int::MAX),
-            out.as_mut_ptr(),
-            message.as_mut_ptr(),
-        )
-    };
-    match outcome {
-        0 => Ok(()),
-        2 => Err(Failure::Truncated),
-        3 => Err(Failure::TooManyScans),
-        4 => Err(Failure::OtherSize),
-        _ => {
-            message[MESSAGE_ROOM - 1] = 0;
-            // SAFETY: the last byte of `message` was just set to 0.
-            let text = unsafe { CStr::from_ptr(message.as_ptr()) };
-            Err(Failure::Corrupt(text.to_string_lossy().into_owned()))
+/// How an image is to be decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    /// The size that is to come of it.
+    pub(super) size: Size,
+    /// 1, 2, 4 or 8: by how much the sides are shrunk.
+    pub(super) shrink: u32,
+    /// 3 for RGB, 4 for CMYK as stored.
+    pub(super) channels: usize,
+    /// Whether our entropy decoder may do the work of libjpeg-turbo's: always, but in the test that
+    /// compares them.
+    pub(super) quick: bool,
+    /// Most scans of a progressive file.
+    pub(super) max_scans: u32,
+}
+
+/// Memory for decoding, reused from image to image.
+#[derive(Debug)]
+pub(super) struct Session(NonNull<State>);
+
+// SAFETY: the state is plain memory that belongs to the session, and C keeps nothing by thread.
+unsafe impl Send for Session {}
+
+impl Default for Session {
+    fn default() -> Self {
+        // SAFETY: it takes nothing and gives memory or null.
+        Self(NonNull::new(unsafe { stoker_jpeg_new() }).expect("there are 40 KiB of memory"))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: the memory is from `stoker_jpeg_new` and not used again; no stream borrows it.
+        unsafe { stoker_jpeg_free(self.0.as_ptr()) }
+    }
+}
+
+/// An image being decoded.
+#[derive(Debug)]
+pub(super) struct Stream<'a> {
+    session: &'a mut Session,
+    row_bytes: usize,
+    rows_left: usize,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Stream<'a> {
+    /// Reads the header; of a progressive file, all.
+    pub(super) fn start(
+        session: &'a mut Session,
+        bytes: &'a [u8],
+        ask: Ask,
+    ) -> Result<Self, Failure> {
+        let Ask { size, shrink, channels, quick, max_scans } = ask;
+        assert!(channels == 3 || channels == 4, "the shim knows RGB and CMYK");
+        assert!(matches!(shrink, 1 | 2 | 4 | 8), "libjpeg shrinks fast by these");
+        let row_bytes = size.width as usize * channels;
+        let rows_left = size.height as usize;
+        let stream = Self { session, row_bytes, rows_left, bytes: PhantomData };
+        // SAFETY: the state is live, and `bytes` is valid for its length as long as the stream is. It
+        // is ended when the stream is dropped, whatever comes of this. No unwinding crosses: the shim
+        // calls back into C only.
+        let outcome = unsafe {
+            stoker_jpeg_start(
+                stream.session.0.as_ptr(),
+                bytes.as_ptr(),
+                bytes.len(),
+                size.width,
+                size.height,
+                channels as c_int,
+                shrink,
+                c_int::from(quick),
+                c_int::try_from(max_scans).unwrap_or(c_int::MAX),
+            )
+        };
+        stream.judge(outcome).map(|()| stream)
+    }
+
+    /// Reads the next rows, `stride` bytes apart. After the last one the rest of the file is read too.
+    /// After a failure nothing more can be read.
+    pub(super) fn read(
+        &mut self,
+        rows: usize,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), Failure> {
+        if rows == 0 {
+            return Ok(());
         }
+        assert!(rows <= self.rows_left, "no more rows are asked for than the image has");
+        let room = (rows - 1) * stride + self.row_bytes;
+        assert!(self.row_bytes <= stride && room <= out.len(), "the buffer has room for the rows");
+        self.rows_left -= rows;
+        // SAFETY: the image was started, and none of its calls failed, or no rows were left. `out` has
+        // room for `rows` rows of the size and channels that the shim made sure of.
+        let outcome = unsafe {
+            stoker_jpeg_read(self.session.0.as_ptr(), rows as c_uint, out.as_mut_ptr(), stride)
+        };
+        if outcome != 0 {
+            self.rows_left = 0;
+        }
+        self.judge(outcome)
+    }
+
+    fn judge(&self, outcome: c_int) -> Result<(), Failure> {
+        match outcome {
+            0 => Ok(()),
+            2 => Err(Failure::Truncated),
+            3 => Err(Failure::TooManyScans),
+            4 => Err(Failure::OtherSize),
+            _ => {
+                // SAFETY: the message is in the state, and libjpeg ends it with a zero.
+                let text = unsafe { CStr::from_ptr(stoker_jpeg_message(self.session.0.as_ptr())) };
+                Err(Failure::Corrupt(text.to_string_lossy().into_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the image was started; libjpeg takes this after failures too.
+        unsafe { stoker_jpeg_end(self.session.0.as_ptr()) }
     }
 }

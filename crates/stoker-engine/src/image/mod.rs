@@ -34,7 +34,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Bytes, Flaw};
 use crate::metrics::Room;
 use crate::recipe::{self, RgbRules};
-use crate::sample::{ImageFormat, ImageHeader, RgbImage, Size};
+use crate::sample::{Decoded, ImageFormat, ImageHeader, RgbImage, Size};
+use jpeg_ffi::Session;
 
 /// Scratch memory above this is given back after an image that did not need it, in bytes: 64 MiB
 /// holds 16 million pixels of four channels.
@@ -119,10 +120,31 @@ pub struct Decoder {
     raw: Vec<u8>,
     /// Pixels before they are upright.
     stored: Vec<u8>,
+    session: Session,
 }
 
 impl Decoder {
-    /// Decodes a whole image whose header was inspected.
+    /// Opens an image whose header was inspected. A JPEG that lies upright is decoded while its rows
+    /// are read; all else, now. `seen` is the size that it will be resized to: where the recipe allows
+    /// an approximation and the image is at least twice as large, it comes out smaller.
+    pub fn open<'a>(
+        &'a mut self,
+        bytes: &'a [u8],
+        header: &ImageHeader,
+        seen: Size,
+        limits: &recipe::Image,
+        rules: RgbRules,
+    ) -> Result<Decoded<'a>, Flaw> {
+        let shrink = shrink(header, seen, limits);
+        let is_jpeg = header.format == ImageFormat::Jpeg;
+        if is_jpeg && header.orientation == 1 && !jpeg::is_cmyk(bytes)? {
+            let ask = ask(header, shrink, limits);
+            return Ok(Decoded::Rows(Box::new(jpeg::Rows::open(&mut self.session, bytes, ask)?)));
+        }
+        self.whole(bytes, header, shrink, limits, rules).map(Decoded::Whole)
+    }
+
+    /// Decodes a whole image whose header was inspected, in its own size.
     pub fn decode(
         &mut self,
         bytes: &[u8],
@@ -130,22 +152,46 @@ impl Decoder {
         limits: &recipe::Image,
         rules: RgbRules,
     ) -> Result<&RgbImage, Flaw> {
-        let Self { image, raw, stored } = self;
+        self.whole(bytes, header, 1, limits, rules)
+    }
+
+    /// The same, but as [`Self::open`] has it for an image that will be `seen` in that size.
+    pub fn decode_for(
+        &mut self,
+        bytes: &[u8],
+        header: &ImageHeader,
+        seen: Size,
+        limits: &recipe::Image,
+        rules: RgbRules,
+    ) -> Result<&RgbImage, Flaw> {
+        self.whole(bytes, header, shrink(header, seen, limits), limits, rules)
+    }
+
+    fn whole(
+        &mut self,
+        bytes: &[u8],
+        header: &ImageHeader,
+        shrink: u32,
+        limits: &recipe::Image,
+        rules: RgbRules,
+    ) -> Result<&RgbImage, Flaw> {
+        let Self { image, raw, stored, session } = self;
         let upright = header.orientation == 1;
+        let ask = ask(header, shrink, limits);
         let pixels = if upright { &mut image.pixels } else { &mut *stored };
-        resize(pixels, header.stored.pixels() * 3)?;
+        resize(pixels, ask.size.pixels() * 3)?;
         guard(|| match header.format {
-            ImageFormat::Jpeg => jpeg::decode(bytes, header.stored, limits.max_scans, raw, pixels),
+            ImageFormat::Jpeg => jpeg::decode(session, bytes, ask, raw, pixels),
             ImageFormat::Png => png::decode(bytes, header.stored, rules, raw, pixels),
             ImageFormat::WebP => webp::decode(bytes, header.stored, rules, raw, pixels),
             ImageFormat::Gif => gif::decode(bytes, header.stored, rules, pixels),
             ImageFormat::Bmp => bmp::decode(bytes, header.stored, rules, raw, pixels),
         })?;
         if !upright {
-            resize(&mut image.pixels, header.stored.pixels() * 3)?;
-            orient::turn(header.orientation, header.stored, stored, &mut image.pixels);
+            resize(&mut image.pixels, ask.size.pixels() * 3)?;
+            orient::turn(header.orientation, ask.size, stored, &mut image.pixels);
         }
-        let Size { width, height } = header.size();
+        let Size { width, height } = ImageHeader { stored: ask.size, ..*header }.size();
         (image.width, image.height) = (width as usize, height as usize);
         Ok(image)
     }
@@ -163,6 +209,20 @@ impl Decoder {
             self.image = image;
         }
     }
+}
+
+/// By how much libjpeg may shrink an image while it decodes it.
+fn shrink(header: &ImageHeader, seen: Size, limits: &recipe::Image) -> u32 {
+    let size = header.size();
+    let fits = |by: &u32| size.width >= by * seen.width && size.height >= by * seen.height;
+    let may = limits.approximate && header.format == ImageFormat::Jpeg;
+    [8, 4, 2].into_iter().find(|by| may && fits(by)).unwrap_or(1)
+}
+
+fn ask(header: &ImageHeader, shrink: u32, limits: &recipe::Image) -> jpeg::Ask {
+    let Size { width, height } = header.stored;
+    let size = Size { width: width.div_ceil(shrink), height: height.div_ceil(shrink) };
+    jpeg::Ask { size, shrink, max_scans: limits.max_scans }
 }
 
 /// Runs a decoder; a panic in it is one bad image, not the end of the run.

@@ -1,8 +1,10 @@
 //! The room's promises, against pixels and verdicts of the references (see `testdata/golden`).
 
+mod approximate;
 mod corpus;
 mod golden;
 mod hostile;
+mod huffman;
 mod property;
 
 use std::fmt::Write;

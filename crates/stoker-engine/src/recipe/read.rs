@@ -165,6 +165,7 @@ fn image(section: &mut Reader<'_>) -> Image {
         max_side: section.whole("max-side", 1..=1_000_000).unwrap_or(default.max_side),
         max_bytes: section.size("max-bytes", KIB..=2 * GIB).unwrap_or(default.max_bytes),
         max_scans: section.whole("max-scans", 1..=10_000).unwrap_or(default.max_scans),
+        approximate: section.flag("approximate").unwrap_or(default.approximate),
     }
 }
 

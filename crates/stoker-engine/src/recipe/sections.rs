@@ -126,6 +126,9 @@ pub struct Image {
     pub max_bytes: u64,
     /// Most scans of a progressive JPEG. 100; hundreds are an attack on the decoder's time.
     pub max_scans: u32,
+    /// Whether a JPEG of at least twice the size that the model sees may be decoded at a half, a
+    /// quarter or an eighth of its size, which is quicker and not exact. No.
+    pub approximate: bool,
 }
 
 /// `[vision]`: what the model sees.
@@ -313,7 +316,13 @@ impl Default for Fetch {
 
 impl Default for Image {
     fn default() -> Self {
-        Self { max_pixels: 100_000_000, max_side: 65_500, max_bytes: 64 << 20, max_scans: 100 }
+        Self {
+            max_pixels: 100_000_000,
+            max_side: 65_500,
+            max_bytes: 64 << 20,
+            max_scans: 100,
+            approximate: false,
+        }
     }
 }
 

@@ -47,6 +47,7 @@ impl Recipe {
                 "max-side": image.max_side,
                 "max-bytes": write_size(image.max_bytes),
                 "max-scans": image.max_scans,
+                "approximate": image.approximate,
             },
             "vision": {
                 "family": vision.family,

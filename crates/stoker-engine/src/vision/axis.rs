@@ -7,6 +7,11 @@
 //! 22 fractional bits (`src/libImaging/Resample.c`, `normalize_coeffs_8bpc`). After each pass the
 //! sum is rounded and clamped to a byte, so equality with a reference needs equal integers here.
 
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "x86_64")]
+use super::passes_avx512::Across;
 use crate::recipe::ResizeKernel;
 
 const SUPPORT: f64 = 2.0;
@@ -39,35 +44,53 @@ pub(super) struct Axis {
     /// The same for SIMD, by [`Axis::words`]: two weights in the halves of an `i32`. Weights of 22
     /// bits are split in two such words, the low bytes and what is above them.
     pub(super) packed: Vec<i32>,
+    /// What AVX-512 makes of it.
+    #[cfg(target_arch = "x86_64")]
+    across: OnceLock<Option<Across>>,
 }
 
 impl Axis {
     pub(super) fn new(key: AxisKey) -> Self {
         let scale = key.from as f64 / key.to as f64;
-        let reach = SUPPORT * scale.max(1.0);
-        let longest = reach.ceil() as usize * 2 + 1;
-        let rows: Vec<_> = (0..key.to).map(|to| sample(scale, to, key.from, longest)).collect();
-        let largest = rows.iter().flat_map(|row| &row.1).copied().fold(0.0, f64::max);
+        let longest = (SUPPORT * scale.max(1.0)).ceil() as usize * 2 + 1;
+        let (mut starts, mut counts) = (Vec::with_capacity(key.to), Vec::with_capacity(key.to));
+        let mut exact = vec![0.0; key.to * longest];
+        for (to, weights) in exact.chunks_exact_mut(longest).enumerate() {
+            let (start, count) = sample(scale, to, key.from, weights);
+            starts.push(start as u32);
+            counts.push(count as u32);
+        }
+        let largest = exact.iter().copied().fold(0.0, f64::max);
         let precision = match key.kernel {
             ResizeKernel::Torchvision => torchvision_precision(largest),
             ResizeKernel::Pillow13 => 22,
         };
-        let taps = rows.iter().map(|row| row.1.len()).max().unwrap_or(0).next_multiple_of(2);
+        let taps = counts.iter().max().map_or(0, |most| *most as usize).next_multiple_of(2);
         let mut weights = vec![0; taps * key.to];
-        for (place, (_, row)) in weights.chunks_exact_mut(taps.max(1)).zip(&rows) {
-            for (weight, exact) in place.iter_mut().zip(row) {
+        let places = weights.chunks_exact_mut(taps.max(1)).zip(exact.chunks_exact(longest));
+        for ((place, exact), count) in places.zip(&counts) {
+            for (weight, exact) in place.iter_mut().zip(&exact[..*count as usize]) {
                 *weight = fixed_point(*exact, precision);
             }
         }
+        let packed = pack(&weights, key.kernel);
         Self {
             key,
             precision,
             taps,
-            starts: rows.iter().map(|row| row.0 as u32).collect(),
-            counts: rows.iter().map(|row| row.1.len() as u32).collect(),
-            packed: pack(&weights, key.kernel),
+            starts,
+            counts,
             weights,
+            packed,
+            #[cfg(target_arch = "x86_64")]
+            across: OnceLock::new(),
         }
+    }
+
+    /// The same for AVX-512, if that can do it.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn across(&self) -> Option<&Across> {
+        self.across.get_or_init(|| Across::new(self)).as_ref()
     }
 
     /// The pixels before that pixel `to` is made of.
@@ -94,24 +117,28 @@ fn words(kernel: ResizeKernel) -> usize {
     }
 }
 
-/// First pixel before and normalised weights of pixel `to`.
-fn sample(scale: f64, to: usize, from: usize, longest: usize) -> (usize, Vec<f64>) {
+/// Writes the normalised weights of pixel `to`; says which pixel before is the first, and how many
+/// there are. All places after them are zero.
+fn sample(scale: f64, to: usize, from: usize, weights: &mut [f64]) -> (usize, usize) {
     let stretch = scale.max(1.0);
     let reach = SUPPORT * stretch;
     let center = scale * (to as f64 + 0.5);
     let first = (center - reach + 0.5).max(0.0) as usize;
     let last = ((center + reach + 0.5) as usize).min(from);
     let inverse = 1.0 / stretch;
-    let mut weights: Vec<f64> = (0..last.saturating_sub(first).min(longest))
-        .map(|tap| cubic(((tap + first) as f64 - center + 0.5) * inverse))
-        .collect();
-    let sum: f64 = weights.iter().fold(0.0, |sum, weight| sum + weight);
+    let count = last.saturating_sub(first).min(weights.len());
+    let weights = &mut weights[..count];
+    let mut sum = 0.0;
+    for (tap, weight) in weights.iter_mut().enumerate() {
+        *weight = cubic(((tap + first) as f64 - center + 0.5) * inverse);
+        sum += *weight;
+    }
     if sum != 0.0 {
-        for weight in &mut weights {
+        for weight in weights {
             *weight /= sum;
         }
     }
-    (first, weights)
+    (first, count)
 }
 
 /// Keys' cubic with a = -0.5.

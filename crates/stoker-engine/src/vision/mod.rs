@@ -6,7 +6,7 @@
 //! byte that of the model's published processor (transformers' `Qwen2VLImageProcessor`): resize
 //! kernel, order of passes and rounding are the reference's own.
 //!
-//! The scalar loops are the truth; kernels for AVX2 are chosen at run time, tested equal, and live
+//! The scalar loops are the truth; kernels for AVX2 and AVX-512 are chosen at run time, tested equal, and live
 //! in files of their own. All memory but the slot is the worker's [`Scratch`].
 
 mod axis;
@@ -16,9 +16,13 @@ mod open;
 mod passes;
 #[cfg(target_arch = "x86_64")]
 mod passes_avx2;
+#[cfg(target_arch = "x86_64")]
+mod passes_avx512;
 mod patchify;
 #[cfg(target_arch = "x86_64")]
 mod patchify_avx2;
+#[cfg(target_arch = "x86_64")]
+mod patchify_avx512;
 mod resample;
 mod simd;
 mod size;
@@ -32,7 +36,7 @@ use crate::error::Flaw;
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::{Compat, Pixels, ResizeKernel, SizeRule};
-use crate::sample::{Dtype, Grid, ImagePlan, RgbImage, Size};
+use crate::sample::{Decoded, Dtype, Grid, ImagePlan, RgbImage, Size};
 use config::{Layout, Model};
 use passes::Rows;
 use patchify::Patchify;
@@ -41,12 +45,12 @@ use simd::Simd;
 use size::Bounds;
 use values::{Formula, Values};
 
-/// From this many bytes on, an image's f32 or bf16 patches are stored past the cache: they would
-/// push more out of it than their reader finds there.
+/// From this many bytes on, an image's patches are stored past the cache: they would push more out of
+/// it than their reader finds there, and a line that is stored in the cache is read from memory first.
 const STREAM_FROM: usize = 1 << 20;
 
 /// What the model family does with images.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Preprocessor {
     layout: Layout,
     bounds: Bounds,
@@ -61,7 +65,6 @@ pub struct Preprocessor {
 #[derive(Debug, Default)]
 pub struct Scratch {
     buffers: Buffers,
-    resized: RgbImage,
 }
 
 /// What finishes `u8` pixels on a device: `(u - mean) / std` per channel in f32, then the temporal
@@ -155,9 +158,16 @@ impl Preprocessor {
     }
 
     /// Resizes, normalises and patchifies into `out`: `plan.grid.patches() * columns()` elements in
-    /// the machine's byte order. Fastest where `out` begins at a multiple of 64 bytes.
-    pub fn write(&self, image: &RgbImage, plan: &ImagePlan, out: &mut [u8], scratch: &mut Scratch) {
-        self.write_strips(image, plan, 0..self.strips(plan), out, scratch);
+    /// the machine's byte order. Fastest where `out` begins at a multiple of 64 bytes. Where the image
+    /// is decoded on the way, what is wrong with it comes out here, and `out` is half written.
+    pub fn write(
+        &self,
+        image: Decoded<'_>,
+        plan: &ImagePlan,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), Flaw> {
+        self.write_strips(image, plan, 0..self.strips(plan), out, scratch)
     }
 
     /// In how many strips an image's patches are written: a row of merged blocks each.
@@ -170,15 +180,16 @@ impl Preprocessor {
         plan.grid.w as usize * self.merge_size() as usize * self.patchify.row_bytes()
     }
 
-    /// [`Self::write`] for some of the strips, whose part of the image's slot `out` is.
+    /// [`Self::write`] for some of the strips, whose part of the image's slot `out` is. Of an image
+    /// that is decoded on the way these are the first ones.
     pub fn write_strips(
         &self,
-        image: &RgbImage,
+        image: Decoded<'_>,
         plan: &ImagePlan,
         strips: Range<usize>,
         out: &mut [u8],
         scratch: &mut Scratch,
-    ) {
+    ) -> Result<(), Flaw> {
         self.check(plan);
         let block = self.strip_bytes(plan);
         assert_eq!(out.len(), strips.len() * block, "the slot fits the strips");
@@ -186,10 +197,11 @@ impl Preprocessor {
         let height = self.patchify.strip_height();
         let mut resampler = self.resampler(image, plan, &mut scratch.buffers);
         for (index, out) in strips.zip(out.chunks_exact_mut(block)) {
-            let strip = resampler.strip(index * height, height);
+            let strip = resampler.strip(index * height, height)?;
             self.patchify.strip(self.simd, strip, out, stream);
         }
         patchify::fence(self.simd);
+        Ok(())
     }
 
     /// Writes the mean colour in place of an image that could not be decoded: of each channel, the
@@ -208,30 +220,28 @@ impl Preprocessor {
     }
 
     /// The image as the model sees it.
-    pub fn resize<'a>(
+    pub fn resize(
         &self,
-        image: &'a RgbImage,
+        image: Decoded<'_>,
         plan: &ImagePlan,
-        scratch: &'a mut Scratch,
-    ) -> &'a RgbImage {
+        scratch: &mut Scratch,
+    ) -> Result<RgbImage, Flaw> {
         const STRIP: usize = 32;
         let (width, height) = (plan.resized.width as usize, plan.resized.height as usize);
-        let Scratch { buffers, resized } = scratch;
-        (resized.width, resized.height) = (width, height);
-        resized.pixels.resize(width * height * 3, 0);
-        let mut resampler = self.resampler(image, plan, buffers);
-        for (index, out) in resized.pixels.chunks_mut(width * 3 * STRIP).enumerate() {
-            let strip: Rows<'_> = resampler.strip(index * STRIP, out.len() / (width * 3));
+        let mut pixels = vec![0; width * height * 3];
+        let mut resampler = self.resampler(image, plan, &mut scratch.buffers);
+        for (index, out) in pixels.chunks_mut(width * 3 * STRIP).enumerate() {
+            let strip: Rows<'_> = resampler.strip(index * STRIP, out.len() / (width * 3))?;
             for (row, out) in out.chunks_exact_mut(width * 3).enumerate() {
                 out.copy_from_slice(strip.row(row, width * 3));
             }
         }
-        resized
+        Ok(RgbImage { width, height, pixels })
     }
 
     fn resampler<'a>(
         &self,
-        image: &'a RgbImage,
+        image: Decoded<'a>,
         plan: &ImagePlan,
         buffers: &'a mut Buffers,
     ) -> Resampler<'a> {

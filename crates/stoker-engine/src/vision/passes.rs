@@ -27,10 +27,10 @@ impl<'a> Rows<'a> {
 }
 
 /// Rows that one horizontal step takes at most: SIMD shares the weights between them.
-pub(super) const STEP: usize = 4;
+pub(super) const STEP: usize = 8;
 
 /// Bytes past a row that a horizontal step may write.
-pub(super) const SLACK: usize = 1;
+pub(super) const SLACK: usize = 63;
 
 /// Resizes the first `rows` (at most [`STEP`]) rows of `source` across, to the start of `out`.
 /// Each row of `out` has room for [`SLACK`] bytes more, which are left undefined.
@@ -43,15 +43,20 @@ pub(super) fn horizontal(
     out_stride: usize,
 ) {
     let length = axis.key.to * 3;
-    assert!((1..=STEP).contains(&rows), "a horizontal step takes 1 to 4 rows");
+    assert!((1..=STEP).contains(&rows), "a horizontal step takes 1 to 8 rows");
     assert!(out_stride >= length + SLACK, "the rows of the strip have slack");
-    let done = match simd {
-        Simd::Scalar => 0,
-        #[cfg(target_arch = "x86_64")]
-        Simd::Avx2(token) => {
-            super::passes_avx2::horizontal(token, axis, source, rows, out, out_stride)
-        }
-    };
+    #[cfg(target_arch = "x86_64")]
+    if let Some(proof) = simd.avx512()
+        && super::passes_avx512::horizontal(proof, axis, source, rows, out, out_stride)
+    {
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    let done = simd.avx2().map_or(0, |proof| {
+        super::passes_avx2::horizontal(proof, axis, source, rows, out, out_stride)
+    });
+    #[cfg(not(target_arch = "x86_64"))]
+    let (Simd::Scalar, done) = (simd, 0);
     for (row, out) in out.chunks_mut(out_stride).take(rows).enumerate() {
         let source = source.row(row, axis.key.from * 3);
         for pixel in done..axis.key.to {
@@ -75,8 +80,14 @@ pub(super) fn horizontal(
 pub(super) fn vertical(simd: Simd, axis: &Axis, to: usize, source: Rows<'_>, out: &mut [u8]) {
     const LANES: usize = 64;
     #[cfg(target_arch = "x86_64")]
-    if let Simd::Avx2(token) = simd
-        && super::passes_avx2::vertical(token, axis, to, source, out)
+    if let Some(proof) = simd.avx512()
+        && super::passes_avx512::vertical(proof, axis, to, source, out)
+    {
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(proof) = simd.avx2()
+        && super::passes_avx2::vertical(proof, axis, to, source, out)
     {
         return;
     }

@@ -17,9 +17,11 @@ use std::arch::x86_64::{
 };
 
 use super::axis::Axis;
-use super::passes::{Rows, SLACK, STEP};
+use super::passes::{Rows, SLACK};
 use super::simd::Avx2;
 
+/// Rows that the kernel takes across at a time.
+const ROWS: usize = 4;
 /// Bytes that hold four pixels as the kernel loads them.
 const QUAD: usize = 16;
 /// Bytes that hold two.
@@ -42,16 +44,18 @@ pub(super) fn horizontal(
     let reach = if pairs == 1 { quads * 12 + PAIR } else { (quads - 1) * 12 + QUAD };
     let available = source.bytes.len() - last;
     let pixels = axis.starts.partition_point(|start| *start as usize * 3 + reach <= available);
-    let row = |row: usize| row.min(rows - 1);
     assert!((rows - 1) * out_stride + pixels * 3 + SLACK <= out.len(), "the strip has slack");
-    let from = std::array::from_fn(|index| source.bytes[row(index) * source.stride..].as_ptr());
-    let to = std::array::from_fn(|index| out[row(index) * out_stride..].as_mut_ptr());
-    // SAFETY: the proof says that AVX2 is there. For each of `pixels`, every row has `reach` bytes
-    // from its start on, and room for its three bytes and one more in `out`.
-    unsafe {
-        match axis.words() {
-            1 => horizontal_rows::<1>(axis, pixels, from, to),
-            _ => horizontal_rows::<2>(axis, pixels, from, to),
+    for first in (0..rows).step_by(ROWS) {
+        let row = |row: usize| (first + row).min(rows - 1);
+        let from = std::array::from_fn(|index| source.bytes[row(index) * source.stride..].as_ptr());
+        let to = std::array::from_fn(|index| out[row(index) * out_stride..].as_mut_ptr());
+        // SAFETY: the proof says that AVX2 is there. For each of `pixels`, every row has `reach`
+        // bytes from its start on, and room for its three bytes and one more in `out`.
+        unsafe {
+            match axis.words() {
+                1 => horizontal_rows::<1>(axis, pixels, from, to),
+                _ => horizontal_rows::<2>(axis, pixels, from, to),
+            }
         }
     }
     pixels
@@ -61,8 +65,8 @@ pub(super) fn horizontal(
 unsafe fn horizontal_rows<const WORDS: usize>(
     axis: &Axis,
     pixels: usize,
-    from: [*const u8; STEP],
-    to: [*mut u8; STEP],
+    from: [*const u8; ROWS],
+    to: [*mut u8; ROWS],
 ) {
     let (quads, pairs) = (axis.taps / 4, axis.taps / 2 % 2);
     // red, green and blue of pixels 0 and 1, each value widened to 16 bits; then of 2 and 3

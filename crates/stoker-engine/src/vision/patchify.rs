@@ -3,7 +3,7 @@
 //! The rows are patches, block by merged block, and within a block from the top left; the columns
 //! are channel, temporal copy, y, x. One strip of the image (one row of merged blocks) is one
 //! contiguous run of rows, so strips are turned one by one while they are in the cache. The loop
-//! here is the truth; the SIMD twin covers patches of 14 and 16 pixels.
+//! here is the truth; the SIMD twins cover patches of 14 and 16 pixels.
 
 use super::config::Layout;
 use super::passes::Rows;
@@ -57,8 +57,14 @@ impl Patchify {
     /// the caller must [`fence`].
     pub(super) fn strip(&self, simd: Simd, strip: Rows<'_>, out: &mut [u8], stream: bool) {
         #[cfg(target_arch = "x86_64")]
-        if let Simd::Avx2(token) = simd
-            && super::patchify_avx2::strip(token, self, strip, out, stream)
+        if let Some(proof) = simd.avx512()
+            && super::patchify_avx512::strip(proof, self, strip, out, stream)
+        {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(proof) = simd.avx2()
+            && super::patchify_avx2::strip(proof, self, strip, out, stream)
         {
             return;
         }
@@ -106,8 +112,8 @@ impl Patchify {
 /// Makes streaming stores visible to other threads, as normal ones are.
 pub(super) fn fence(simd: Simd) {
     #[cfg(target_arch = "x86_64")]
-    if let Simd::Avx2(token) = simd {
-        super::patchify_avx2::fence(token);
+    if let Some(proof) = simd.avx2() {
+        super::patchify_avx2::fence(proof);
     }
     let _ = simd;
 }

@@ -12,9 +12,9 @@ use std::arch::x86_64::{
     _mm_shuffle_epi8, _mm_srli_si128, _mm_storel_epi64, _mm_storeu_si128, _mm256_add_epi32,
     _mm256_and_si256, _mm256_castps_si256, _mm256_castsi128_si256, _mm256_castsi256_si128,
     _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_div_ps, _mm256_extracti128_si256,
-    _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set_m128i, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_setzero_ps, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_stream_si256,
-    _mm256_sub_ps,
+    _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_mul_ps, _mm256_packus_epi32,
+    _mm256_permute4x64_epi64, _mm256_set_m128i, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_stream_si256, _mm256_sub_ps,
 };
 
 use super::passes::Rows;
@@ -52,7 +52,8 @@ pub(super) fn strip(
             (Values::Bf16(_), 16, true) => patches_of::<2, 16, true>(patchify, strip, out),
             (Values::Bf16(_), 16, false) => patches_of::<2, 16, false>(patchify, strip, out),
             (Values::Bf16(_), _, _) => patches_of::<2, 14, false>(patchify, strip, out),
-            (Values::U8(_), 16, _) => patches_of::<1, 16, false>(patchify, strip, out),
+            (Values::U8(_), 16, true) => patches_of::<1, 16, true>(patchify, strip, out),
+            (Values::U8(_), 16, false) => patches_of::<1, 16, false>(patchify, strip, out),
             (Values::U8(_), _, _) => patches_of::<1, 14, false>(patchify, strip, out),
         }
     }
@@ -71,20 +72,22 @@ struct Channel {
     unit: Option<__m256>,
     mean: __m256,
     std: __m256,
+    inverse: Option<__m256>,
 }
 
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 unsafe fn patches_of<const BYTES: usize, const P: usize, const STREAM: bool>(
     patchify: &Patchify,
     strip: Rows<'_>,
     out: &mut [u8],
 ) {
-    let formula = patchify.formula;
-    let unit = formula.unit.map(|unit| _mm256_set1_ps(unit));
-    let mut channels = [Channel { unit, mean: _mm256_setzero_ps(), std: _mm256_setzero_ps() }; 3];
-    for ((channel, mean), std) in channels.iter_mut().zip(formula.mean).zip(formula.std) {
-        (channel.mean, channel.std) = (_mm256_set1_ps(mean), _mm256_set1_ps(std));
-    }
+    let formula = &patchify.formula;
+    let channels: [Channel; 3] = std::array::from_fn(|channel| Channel {
+        unit: formula.unit.map(|unit| _mm256_set1_ps(unit)),
+        mean: _mm256_set1_ps(formula.mean[channel]),
+        std: _mm256_set1_ps(formula.std[channel]),
+        inverse: formula.inverse.map(|inverse| _mm256_set1_ps(inverse[channel])),
+    });
     let (line, frame) = (P * BYTES, P * P * BYTES);
     for (index, out) in out.chunks_exact_mut(patchify.row_bytes()).enumerate() {
         let (x, y) = patchify.corner(index);
@@ -155,7 +158,7 @@ const fn orders<const P: usize>() -> [[[i8; 16]; 3]; 3] {
 /// What the bytes of one row and channel become, in two halves of eight values: a register each for
 /// f32, a half of the first for the others.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 fn convert<const BYTES: usize, const P: usize>(plane: __m128i, channel: Channel) -> [__m256i; 2] {
     if BYTES == 1 && P == 16 {
         return [_mm256_castsi128_si256(plane); 2];
@@ -218,14 +221,22 @@ unsafe fn put<const STREAM: bool>(at: *mut u8, value: __m256i) {
 
 /// The low eight bytes, normalised.
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 fn normalise(bytes: __m128i, channel: Channel) -> __m256 {
     let values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
     let values = match channel.unit {
         Some(unit) => _mm256_div_ps(values, unit),
         None => values,
     };
-    _mm256_div_ps(_mm256_sub_ps(values, channel.mean), channel.std)
+    let values = _mm256_sub_ps(values, channel.mean);
+    match channel.inverse {
+        Some(inverse) => {
+            let nearly = _mm256_mul_ps(values, inverse);
+            let left = _mm256_fnmadd_ps(nearly, channel.std, values);
+            _mm256_fmadd_ps(left, inverse, nearly)
+        }
+        None => _mm256_div_ps(values, channel.std),
+    }
 }
 
 /// Rounded to nearest even, in the low half of each lane.

@@ -1,37 +1,45 @@
 //! The resize, strip by strip downwards.
 //!
 //! Each strip is one row of merged patches, so that it is still in the L2 cache when the patches are
-//! made of it. Horizontal first (torchvision, and Pillow mostly): rows are resized across into a
-//! window that holds what the vertical pass needs next; the rows still needed move to its front when
-//! it is full. Vertical first (Pillow, when it shrinks mostly downwards): four rows at a time. A pass
-//! whose side does not change is left out, as both references do; an image that keeps its size is
-//! not copied at all.
+//! made of it; and where pixels are decoded as they are read, so are the rows that it is made of: an
+//! image as large as it likes takes a few dozen rows of memory. Horizontal first (torchvision, and
+//! Pillow mostly): rows are resized across into a window that holds what the vertical pass needs next;
+//! the rows still needed move to its front when it is full. Vertical first (Pillow, when it shrinks
+//! mostly downwards): some rows at a time. A pass whose side does not change is left out, as both
+//! references do; an image that keeps its size is not copied at all.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::axis::{Axis, AxisKey};
 use super::passes::{self, Rows, SLACK, STEP};
 use super::simd::Simd;
+use crate::error::Flaw;
 use crate::recipe::ResizeKernel;
-use crate::sample::{RgbImage, Size};
+use crate::sample::{Decoded, PixelRows, Size};
 
 /// Axes kept for the next image of the same size: those of four sizes.
 const CACHED_AXES: usize = 8;
+
+/// Rows that are decoded at a time, as a JPEG's blocks are as high. A multiple of [`STEP`], so that no
+/// step begins in one lot of rows and ends in the next.
+const LOT: usize = 16;
+const _: () = assert!(LOT.is_multiple_of(STEP), "a lot is whole steps");
 
 /// Reused memory of the resize.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     /// Axes, the last used first.
     recent: Vec<Arc<Axis>>,
+    source: Vec<u8>,
     window: Vec<u8>,
     strip: Vec<u8>,
 }
 
 /// One image being resized.
-#[derive(Debug)]
 pub(super) struct Resampler<'a> {
     simd: Simd,
-    source: Rows<'a>,
+    source: Source<'a>,
     to: Size,
     passes: Passes,
     window: Window<'a>,
@@ -47,12 +55,19 @@ enum Passes {
     VerticalFirst { across: Arc<Axis>, down: Arc<Axis> },
 }
 
-/// Rows between the two passes.
+/// Where the pixels come from.
+enum Source<'a> {
+    Whole(Rows<'a>),
+    Read { from: Box<dyn PixelRows + 'a>, height: usize, window: Window<'a> },
+}
+
+/// Some neighbouring rows of an image, which moves on downwards.
 #[derive(Debug)]
 struct Window<'a> {
     bytes: &'a mut Vec<u8>,
+    /// Bytes of a row.
+    length: usize,
     stride: usize,
-    capacity: usize,
     /// Which row of the image its first row is.
     first: usize,
     rows: usize,
@@ -60,40 +75,31 @@ struct Window<'a> {
 
 impl<'a> Resampler<'a> {
     pub(super) fn new(
-        source: &'a RgbImage,
+        image: Decoded<'a>,
         to: Size,
         kernel: ResizeKernel,
         simd: Simd,
         buffers: &'a mut Buffers,
     ) -> Self {
-        assert!(source.width > 0 && source.height > 0, "an image has pixels");
-        assert_eq!(source.pixels.len(), source.width * source.height * 3, "an image is RGB");
-        let passes = Passes::of(source, to, kernel, &mut buffers.recent);
-        let mut window = Window {
-            bytes: &mut buffers.window,
-            stride: stride(to.width as usize),
-            capacity: 0,
-            first: 0,
-            rows: 0,
+        let from = image.size();
+        assert!(from.pixels() > 0, "an image has pixels");
+        let Buffers { recent, source, window, strip } = buffers;
+        let passes = Passes::of(from, to, kernel, recent);
+        let between = match &passes {
+            Passes::VerticalFirst { .. } => from.width,
+            _ => to.width,
         };
-        match &passes {
-            Passes::HorizontalFirst { down, .. } => window.capacity = down.taps * 2 + 6 * STEP,
-            Passes::VerticalFirst { .. } => {
-                (window.stride, window.capacity) = (stride(source.width), STEP);
-            }
-            _ => {}
-        }
-        grow(window.bytes, window.stride * window.capacity);
-        let source = Rows { bytes: &source.pixels, stride: source.width * 3 };
-        Self { simd, source, to, passes, window, strip: &mut buffers.strip }
+        let window = Window::new(window, between as usize);
+        Self { simd, source: Source::new(image, source), to, passes, window, strip }
     }
 
-    /// Rows `first..first + count` of the result. Strips are asked for downwards, without gaps.
-    pub(super) fn strip(&mut self, first: usize, count: usize) -> Rows<'_> {
+    /// Rows `first..first + count` of the result. Strips are asked for downwards, without gaps; from the
+    /// top if the pixels are read.
+    pub(super) fn strip(&mut self, first: usize, count: usize) -> Result<Rows<'_>, Flaw> {
         let width = self.to.width as usize;
-        let (simd, source, stride) = (self.simd, self.source, stride(width));
+        let (simd, stride, source) = (self.simd, stride(width), &mut self.source);
         if let Passes::None = self.passes {
-            return source.from(first);
+            return source.hold(first..first + count);
         }
         grow(self.strip, stride * count);
         let out = &mut self.strip[..stride * count];
@@ -101,37 +107,38 @@ impl<'a> Resampler<'a> {
             Passes::None => {}
             Passes::Horizontal(across) => {
                 for (step, out) in out.chunks_mut(STEP * stride).enumerate() {
-                    let (rows, source) = (out.len() / stride, source.from(first + step * STEP));
+                    let (row, rows) = (first + step * STEP, out.len() / stride);
+                    let source = source.hold(row..row + rows)?;
                     passes::horizontal(simd, across, source, rows, out, stride);
                 }
             }
             Passes::Vertical(down) => {
-                for (row, out) in out.chunks_exact_mut(stride).enumerate() {
-                    let source = source.from(down.span(first + row).start);
-                    passes::vertical(simd, down, first + row, source, &mut out[..width * 3]);
+                for (row, out) in (first..).zip(out.chunks_exact_mut(stride)) {
+                    let source = source.hold(down.span(row))?;
+                    passes::vertical(simd, down, row, source, &mut out[..width * 3]);
                 }
             }
             Passes::HorizontalFirst { across, down } => {
-                for (row, out) in out.chunks_exact_mut(stride).enumerate() {
-                    let rows = self.window.hold(simd, across, source, down.span(first + row));
-                    passes::vertical(simd, down, first + row, rows, &mut out[..width * 3]);
+                for (row, out) in (first..).zip(out.chunks_exact_mut(stride)) {
+                    let rows = self.window.hold(simd, across, source, down.span(row))?;
+                    passes::vertical(simd, down, row, rows, &mut out[..width * 3]);
                 }
             }
             Passes::VerticalFirst { across, down } => {
                 for (step, out) in out.chunks_mut(STEP * stride).enumerate() {
                     let (rows, row) = (out.len() / stride, first + step * STEP);
-                    let source = self.window.shrink(simd, down, source, row..row + rows);
+                    let source = self.window.shrink(simd, down, source, row..row + rows)?;
                     passes::horizontal(simd, across, source, rows, out, stride);
                 }
             }
         }
-        Rows { bytes: out, stride }
+        Ok(Rows { bytes: out, stride })
     }
 }
 
 impl Passes {
-    fn of(source: &RgbImage, to: Size, kernel: ResizeKernel, recent: &mut Vec<Arc<Axis>>) -> Self {
-        let (from_width, from_height) = (source.width, source.height);
+    fn of(from: Size, to: Size, kernel: ResizeKernel, recent: &mut Vec<Arc<Axis>>) -> Self {
+        let (from_width, from_height) = (from.width as usize, from.height as usize);
         let (width, height) = (to.width as usize, to.height as usize);
         let mut axis = |from, to| cached(recent, AxisKey { from, to, kernel });
         match (from_width == width, from_height == height) {
@@ -153,37 +160,102 @@ impl Passes {
     }
 }
 
-impl Window<'_> {
+impl<'a> Source<'a> {
+    fn new(image: Decoded<'a>, buffer: &'a mut Vec<u8>) -> Self {
+        let Size { width, height } = image.size();
+        let (width, height) = (width as usize, height as usize);
+        match image {
+            Decoded::Whole(image) => {
+                assert_eq!(image.pixels.len(), width * height * 3, "an image is RGB");
+                Self::Whole(Rows { bytes: &image.pixels, stride: width * 3 })
+            }
+            Decoded::Rows(from) => Self::Read { from, height, window: Window::new(buffer, width) },
+        }
+    }
+
+    /// Rows `span` of the image, and perhaps more behind them. Spans never go back.
+    fn hold(&mut self, span: Range<usize>) -> Result<Rows<'_>, Flaw> {
+        match self {
+            Self::Whole(rows) => Ok(rows.from(span.start)),
+            Self::Read { from, height, window } => {
+                while window.end() < span.end {
+                    let rows = LOT.min(*height - window.end());
+                    let stride = window.stride;
+                    let out = window.make_room(span.start, rows);
+                    from.read(rows, out, stride)?;
+                    window.rows += rows;
+                }
+                Ok(window.from(span.start))
+            }
+        }
+    }
+
+    fn height(&self) -> usize {
+        match self {
+            Self::Whole(rows) => rows.bytes.len() / rows.stride,
+            Self::Read { height, .. } => *height,
+        }
+    }
+}
+
+impl<'a> Window<'a> {
+    fn new(bytes: &'a mut Vec<u8>, width: usize) -> Self {
+        Self { bytes, length: width * 3, stride: stride(width), first: 0, rows: 0 }
+    }
+
+    /// The row after its last.
+    fn end(&self) -> usize {
+        self.first + self.rows
+    }
+
+    /// Its rows from `row` of the image on.
+    fn from(&self, row: usize) -> Rows<'_> {
+        Rows { bytes: self.bytes, stride: self.stride }.from(row - self.first)
+    }
+
+    /// Room for `rows` more; those before `keep` are not needed any more.
+    fn make_room(&mut self, keep: usize, rows: usize) -> &mut [u8] {
+        /// Rows that the window has room for beyond those that are needed: it moves on once in so
+        /// many.
+        const SPARE: usize = 2 * LOT;
+        let gone = keep.min(self.end()) - self.first;
+        let needed = self.rows - gone + rows;
+        grow(self.bytes, self.stride * (needed + SPARE));
+        if gone > 0 && (gone == self.rows || gone >= SPARE) {
+            self.bytes.copy_within(gone * self.stride..self.rows * self.stride, 0);
+            (self.first, self.rows) = (self.first + gone, self.rows - gone);
+        }
+        &mut self.bytes[self.rows * self.stride..]
+    }
+
     /// Makes the window hold rows `span` of the image, resized across, and gives the first of them.
     /// Spans never go back.
     fn hold(
         &mut self,
         simd: Simd,
         across: &Axis,
-        source: Rows<'_>,
-        span: std::ops::Range<usize>,
-    ) -> Rows<'_> {
-        let height = source.bytes.len() / source.stride;
+        source: &mut Source<'_>,
+        span: Range<usize>,
+    ) -> Result<Rows<'_>, Flaw> {
         if self.rows == 0 {
             self.first = span.start;
         }
-        while self.first + self.rows < span.end {
-            if self.rows + STEP > self.capacity {
-                self.drop_before(span.start);
-            }
-            let row = self.first + self.rows;
-            let rows = STEP.min(height - row);
-            let out = &mut self.bytes[self.rows * self.stride..];
-            passes::horizontal(simd, across, source.from(row), rows, out, self.stride);
+        while self.end() < span.end {
+            let row = self.end();
+            let rows = STEP.min(source.height() - row);
+            let source = source.hold(row..row + rows)?;
+            let stride = self.stride;
+            passes::horizontal(
+                simd,
+                across,
+                source,
+                rows,
+                self.make_room(span.start, rows),
+                stride,
+            );
             self.rows += rows;
         }
-        Rows { bytes: self.bytes, stride: self.stride }.from(span.start - self.first)
-    }
-
-    fn drop_before(&mut self, row: usize) {
-        let gone = row - self.first;
-        self.bytes.copy_within(gone * self.stride..self.rows * self.stride, 0);
-        (self.first, self.rows) = (row, self.rows - gone);
+        Ok(self.from(span.start))
     }
 
     /// Makes rows `span` of the result, at the width of the source.
@@ -191,14 +263,16 @@ impl Window<'_> {
         &mut self,
         simd: Simd,
         down: &Axis,
-        source: Rows<'_>,
-        span: std::ops::Range<usize>,
-    ) -> Rows<'_> {
-        for (out, row) in self.bytes.chunks_exact_mut(self.stride).zip(span) {
-            let taps = source.from(down.span(row).start);
-            passes::vertical(simd, down, row, taps, &mut out[..source.stride]);
+        source: &mut Source<'_>,
+        span: Range<usize>,
+    ) -> Result<Rows<'_>, Flaw> {
+        let (stride, length) = (self.stride, self.length);
+        grow(self.bytes, stride * span.len());
+        for (out, row) in self.bytes.chunks_exact_mut(stride).zip(span) {
+            let taps = source.hold(down.span(row))?;
+            passes::vertical(simd, down, row, taps, &mut out[..length]);
         }
-        Rows { bytes: self.bytes, stride: self.stride }
+        Ok(Rows { bytes: self.bytes, stride })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which SIMD kernels this machine can run.
 //!
-//! An [`Avx2`] can only be had from a machine that has AVX2; the kernels take one, and so are safe
-//! to call.
+//! The proof that a kernel takes can only be had from a machine that has what it needs, and so kernels
+//! are safe to call.
 
 /// The kernels to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,20 +11,75 @@ pub(super) enum Simd {
     /// 256-bit integers and floats.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    /// 512 bits; what has no such kernel is done by those of 256.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
 }
 
-/// Proof that the machine has AVX2.
+/// Proof that the machine has AVX2 and fused multiplication (every machine with AVX2 does).
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Avx2(());
 
+/// Proof that the machine has AVX-512 as Sapphire Rapids and Zen 4 do: with VBMI (permuted bytes),
+/// VNNI (dot products) and BF16.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Avx512(Avx2);
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    fn detect() -> Option<Self> {
+        let found = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
+        found.then_some(Self(()))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Avx512 {
+    fn detect() -> Option<Self> {
+        let found = std::is_x86_feature_detected!("avx512f")
+            && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512vl")
+            && std::is_x86_feature_detected!("avx512vbmi")
+            && std::is_x86_feature_detected!("avx512vnni")
+            && std::is_x86_feature_detected!("avx512bf16");
+        Avx2::detect().filter(|_| found).map(Self)
+    }
+}
+
 impl Simd {
     /// The best that this machine has.
     pub(super) fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if std::is_x86_feature_detected!("avx2") {
-            return Self::Avx2(Avx2(()));
+        Self::all().pop().unwrap_or(Self::Scalar)
+    }
+
+    /// All that this machine has, the best last.
+    pub(super) fn all() -> Vec<Self> {
+        [
+            Some(Self::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Avx512::detect().map(Self::Avx512),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Proof of AVX2, also where there is more.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn avx2(self) -> Option<Avx2> {
+        match self {
+            Self::Scalar => None,
+            Self::Avx2(proof) | Self::Avx512(Avx512(proof)) => Some(proof),
         }
-        Self::Scalar
+    }
+
+    /// Proof of AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn avx512(self) -> Option<Avx512> {
+        if let Self::Avx512(proof) = self { Some(proof) } else { None }
     }
 }

@@ -27,6 +27,9 @@ pub(super) struct Formula {
     pub(super) unit: Option<f32>,
     pub(super) mean: [f32; 3],
     pub(super) std: [f32; 3],
+    /// `1 / std`, where [`Formula::quick`] divides exactly by it. A division takes SIMD longer than
+    /// all the rest of the formula.
+    pub(super) inverse: Option<[f32; 3]>,
 }
 
 impl Values {
@@ -38,6 +41,18 @@ impl Values {
             }
             Pixels::Bf16 => Self::Bf16(Box::new(fill(|channel, byte| bf16(value(channel, byte))))),
             Pixels::U8 => Self::U8(Box::new(fill(|_, byte| [byte]))),
+        }
+    }
+
+    /// Whether there are values so near to zero that some instructions take them for it.
+    pub(super) fn has_subnormals(&self) -> bool {
+        let is_subnormal = |bits: u32| f32::from_bits(bits).is_subnormal();
+        match self {
+            Self::F32(_) | Self::U8(_) => false,
+            Self::Bf16(table) => table
+                .iter()
+                .flatten()
+                .any(|value| is_subnormal(u32::from(u16::from_ne_bytes(*value)) << 16)),
         }
     }
 
@@ -63,12 +78,31 @@ impl Values {
 impl Formula {
     pub(super) fn new(table: Table, normalise: &Normalise) -> Self {
         let [mean, std] = [normalise.mean, normalise.std].map(|of| of.map(|value| value as f32));
-        match table {
-            Table::Fused => {
-                Self { unit: None, mean: mean.map(|x| x * 255.0), std: std.map(|x| x * 255.0) }
-            }
-            Table::Stepwise => Self { unit: Some(255.0), mean, std },
+        let (unit, mean, std) = match table {
+            Table::Fused => (None, mean.map(|x| x * 255.0), std.map(|x| x * 255.0)),
+            Table::Stepwise => (Some(255.0), mean, std),
+        };
+        let mut formula = Self { unit, mean, std, inverse: Some(std.map(f32::recip)) };
+        let is_exact = |channel| {
+            let same = |byte: u8| {
+                let exact = normalised(table, normalise, channel, byte);
+                formula.quick(channel, byte).is_some_and(|quick| quick.to_bits() == exact.to_bits())
+            };
+            (0..=255).all(same)
+        };
+        if !(0..3).all(is_exact) {
+            formula.inverse = None;
         }
+        formula
+    }
+
+    /// A value by multiplication: nearly the quotient, and then what is left of the dividend.
+    fn quick(&self, channel: usize, byte: u8) -> Option<f32> {
+        let (inverse, std) = (self.inverse?[channel], self.std[channel]);
+        let value = f32::from(byte) / self.unit.unwrap_or(1.0) - self.mean[channel];
+        let nearly = value * inverse;
+        let left = (-nearly).mul_add(std, value);
+        Some(left.mul_add(inverse, nearly))
     }
 }
 
@@ -108,7 +142,8 @@ mod tests {
         for family in family::FAMILIES {
             let normalise = &family.model.layout.normalise;
             for table in [Table::Fused, Table::Stepwise] {
-                let Formula { unit, mean, std } = Formula::new(table, normalise);
+                let Formula { unit, mean, std, inverse } = Formula::new(table, normalise);
+                assert!(inverse.is_some(), "the numbers of all families divide exactly");
                 for channel in 0..3 {
                     for byte in 0..=255 {
                         let value =
@@ -119,6 +154,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Numbers that no model has: what is not exact is found out, and done by division.
+    #[test]
+    fn an_inverse_that_is_not_exact_is_not_used() {
+        let normalise = Normalise { mean: [0.0; 3], std: [1e-39; 3] };
+        assert_eq!(Formula::new(Table::Fused, &normalise).inverse, None, "it overflows");
+        let tiny = Normalise { mean: [0.0; 3], std: [1e36; 3] };
+        assert!(Values::new(Pixels::Bf16, Table::Fused, &tiny).has_subnormals());
     }
 
     #[test]

@@ -101,18 +101,27 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
         (1_u32..5, 0_u32..7, prop::sample::select(vec!["48MiB", "128MiB", "1GiB"])),
         (prop::sample::select(vec![1_u32, 2, 4]), any::<prop::sample::Index>()),
         prop::sample::select(vec!["f32", "bf16", "u8"]),
-        (1_u32..33, prop::sample::select(vec!["full", "none"])),
+        (1_u32..33, prop::sample::select(vec!["full", "none"]), any::<bool>()),
         (prop::sample::select(vec!["padded", "packed", "official-finetune"]), 0_u32..9),
     );
     runner
         .run(
             &strategy,
-            |(seed, batch, engine, (ranks, index), pixels, (pad, shuffle), (layout, images))| {
+            |(
+                seed,
+                batch,
+                engine,
+                (ranks, index),
+                pixels,
+                (pad, shuffle, rough),
+                (layout, images),
+            )| {
                 let (workers, prefetch, memory) = engine;
                 let recipe = made(
                     &source,
                     json!({
                         "plan": {"seed": seed, "shuffle": shuffle},
+                        "image": {"approximate": rough},
                         "vision": {"pixels": pixels},
                         "pack": {
                             "batch-size": batch, "pad-to-multiple": pad, "layout": layout,

@@ -100,6 +100,7 @@ fn defaults_are_what_the_documentation_says() {
         ("image", "max-side", json!(65_500), "65,500"),
         ("image", "max-bytes", json!("64MiB"), "64 MiB"),
         ("image", "max-scans", json!(100), "100;"),
+        ("image", "approximate", json!(false), "No."),
         ("vision", "pixels", json!("f32"), ""),
         ("text", "template-options", json!({}), ""),
         ("text", "train-on", json!("assistant"), "`assistant`"),

@@ -102,11 +102,12 @@ prop_compose! {
         max_side in 1_u32..=1_000_000,
         max_bytes in 1024_u64..=2 << 30,
         max_scans in 1_u32..=10_000,
+        approximate in any::<bool>(),
     ) -> (Fetch, Image) {
         let fetch = Fetch {
             concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
         };
-        (fetch, Image { max_pixels, max_side, max_bytes, max_scans })
+        (fetch, Image { max_pixels, max_side, max_bytes, max_scans, approximate })
     }
 }
 

@@ -91,6 +91,7 @@ fn each_limit_refuses_what_exceeds_it_and_nothing_else() {
         max_side: 240,
         max_bytes: bytes.len() as u64,
         max_scans: 1,
+        ..recipe::Image::default()
     };
     assert!(of(&exact).is_ok());
     let less_pixels = recipe::Image { max_pixels: 240 * 230 - 1, ..exact.clone() };
