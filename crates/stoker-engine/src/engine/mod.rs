@@ -6,6 +6,7 @@ mod batch;
 mod block;
 mod budget;
 mod catalog;
+mod fill;
 mod flow;
 mod length;
 mod machine;

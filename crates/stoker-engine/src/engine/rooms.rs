@@ -3,33 +3,24 @@
 //! A step is a function of its arguments and the (immutable) rooms, so it gives the same on any
 //! thread. The engines differ only in when and where they call the steps.
 
-use std::cell::Cell;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::catalog::Catalog;
-use super::measure::of_image;
 use super::sizes::Sizes;
-use super::workers::Bench;
 use crate::error::{
     BadSample, Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind,
     Flaw, Outcome, Problem, Result, SampleError,
 };
 use crate::fetch::Fetcher;
-use crate::image::Decoder;
 use crate::metrics::{Metrics, Room};
 use crate::pack::{self, Layout, NeutralImage, Packer, PatchRow};
 use crate::plan::{Identity, Plan};
 use crate::recipe::{self, OnBadSample, Recipe, RgbRules};
-use crate::sample::{
-    Decoded, EncodedImage, Extent, ImagePlan, Measured, PixelRows, Position, RawSample, RgbImage,
-    Sample, SampleId, Size as PixelSize, Standing,
-};
+use crate::sample::{Extent, Measured, Position, RawSample, Sample, SampleId, Standing};
 use crate::text::Encoder;
-use crate::vision::{Preprocessor, Scratch};
+use crate::vision::Preprocessor;
 
 /// How many spare rows are looked at before the dataset as a whole is called bad.
 const MOST_ATTEMPTS: u32 = 100;
@@ -164,96 +155,6 @@ impl Rooms {
         self.pack.layout(samples)
     }
 
-    /// Writes the mean colour in place of an image that is not shown.
-    pub(super) fn hide(&self, plan: &ImagePlan, slot: &mut [u8]) {
-        let meter = self.metrics.room(Room::Vision);
-        let _busy = meter.enter();
-        meter.bytes.add(slot.len() as u64);
-        self.vision.write_neutral(plan, slot);
-    }
-
-    /// Decodes an image and writes its patches; on a flaw, the mean colour.
-    pub(super) fn fill(
-        &self,
-        image: &EncodedImage,
-        slot: &mut [u8],
-        bench: &mut Bench,
-    ) -> Result<(), Flaw> {
-        let Bench { decoder, scratch } = bench;
-        let (begin, decoding) = (Instant::now(), Cell::default());
-        let opened = self.open_image(image, decoder, &decoding);
-        let pixels = opened.as_ref().map_or(0, |decoded| decoded.size().pixels());
-        let written = opened.and_then(|decoded| {
-            self.vision
-                .write(decoded, &image.plan, slot, scratch)
-                .map_err(|flaw| of_image(flaw, &image.name))
-        });
-        if written.is_err() {
-            self.vision.write_neutral(&image.plan, slot);
-        }
-        let (decoding, all) = (decoding.get(), begin.elapsed());
-        self.metrics.room(Room::Image).count(decoding, pixels * 3);
-        self.metrics.room(Room::Vision).count(all.saturating_sub(decoding), slot.len() as u64);
-        written
-    }
-
-    /// Opens an image, so that the time of all decoding is added to `decoding`.
-    fn open_image<'a>(
-        &self,
-        image: &'a EncodedImage,
-        decoder: &'a mut Decoder,
-        decoding: &'a Cell<Duration>,
-    ) -> Result<Decoded<'a>, Flaw> {
-        let (limits, seen) = (&self.recipe.image, image.plan.resized);
-        let begin = Instant::now();
-        let opened = decoder.open(&image.bytes, &image.header, seen, limits, self.rgb);
-        decoding.set(begin.elapsed());
-        Ok(match opened.map_err(|flaw| of_image(flaw, &image.name))? {
-            Decoded::Rows(rows) => Decoded::Rows(Box::new(Timed { rows, spent: decoding })),
-            whole @ Decoded::Whole(_) => whole,
-        })
-    }
-
-    /// Writes some strips of the patches of a decoded image.
-    pub(super) fn write(
-        &self,
-        image: &RgbImage,
-        plan: &ImagePlan,
-        strips: Range<usize>,
-        slot: &mut [u8],
-        scratch: &mut Scratch,
-    ) {
-        let meter = self.metrics.room(Room::Vision);
-        let _busy = meter.enter();
-        meter.bytes.add(slot.len() as u64);
-        let written = self.vision.write_strips(Decoded::Whole(image), plan, strips, slot, scratch);
-        written.expect("nothing is wrong with pixels that are there");
-    }
-
-    /// Decodes an image: all of a sample's way through the rooms that may still fail once it is
-    /// measured.
-    pub(super) fn decode<'a>(
-        &self,
-        image: &EncodedImage,
-        decoder: &'a mut Decoder,
-    ) -> Result<&'a RgbImage, Flaw> {
-        let meter = self.metrics.room(Room::Image);
-        let _busy = meter.enter();
-        let (limits, seen) = (&self.recipe.image, image.plan.resized);
-        let rgb = decoder.decode_for(&image.bytes, &image.header, seen, limits, self.rgb);
-        let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
-        meter.bytes.add(rgb.pixels.len() as u64);
-        Ok(rgb)
-    }
-
-    /// An image as the model sees it.
-    pub(super) fn look(&self, image: &EncodedImage, bench: &mut Bench) -> Result<RgbImage, Flaw> {
-        let decoding = Cell::default();
-        let decoded = self.open_image(image, &mut bench.decoder, &decoding)?;
-        let seen = self.vision.resize(decoded, &image.plan, &mut bench.scratch);
-        seen.map_err(|flaw| of_image(flaw, &image.name))
-    }
-
     /// Writes what no image of a sample fills: neutral images and the text tensors.
     pub(super) fn write_rest(
         &self,
@@ -294,25 +195,6 @@ impl Rooms {
             OnBadSample::Replace => Ok(error),
             OnBadSample::Stop => Err(Error::Sample(Box::new(error))),
         }
-    }
-}
-
-/// Rows whose decoding is timed.
-struct Timed<'a> {
-    rows: Box<dyn PixelRows + 'a>,
-    spent: &'a Cell<Duration>,
-}
-
-impl PixelRows for Timed<'_> {
-    fn size(&self) -> PixelSize {
-        self.rows.size()
-    }
-
-    fn read(&mut self, count: usize, out: &mut [u8], stride: usize) -> Result<(), Flaw> {
-        let begin = Instant::now();
-        let outcome = self.rows.read(count, out, stride);
-        self.spent.set(self.spent.get() + begin.elapsed());
-        outcome
     }
 }
 
