@@ -40,7 +40,8 @@ fn sound_files_give_the_same_pixels() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Noise in the coded data, in tables and in headers; some of it markers.
+    /// Noise in the coded data, in tables and in headers; some of it markers. How far a file that is
+    /// refused was decoded does not matter: nothing of it is shown.
     #[test]
     fn damaged_files_give_the_same_pixels_and_the_same_verdict(
         name in prop::sample::select(&FILES[..]),
@@ -60,8 +61,12 @@ proptest! {
             bytes.truncate(600 + cut.index(bytes.len() - 600));
             bytes.extend([0xFF, 0xD9]);
         }
+        // libjpeg-turbo leaves what it first made of FF FF 00 in the block: see decision 10.
+        prop_assume!(!bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]));
         let mut session = Session::default();
-        let ours = pixels(&mut session, &bytes, true);
-        prop_assert!(ours == pixels(&mut session, &bytes, false));
+        let (ours, our_verdict) = pixels(&mut session, &bytes, true);
+        let (theirs, their_verdict) = pixels(&mut session, &bytes, false);
+        prop_assert!(our_verdict.is_err() || ours == theirs);
+        prop_assert_eq!(our_verdict, their_verdict);
     }
 }
