@@ -7,7 +7,9 @@
  *
  * Near the end of the data, and around markers, each bit is asked for by itself, as libjpeg does it:
  * what is read past a marker is zeros, and after that the rest of the segment stays grey. So noise
- * gives the same pixels, too. libjpeg's module has no public interface; what is replaced is one
+ * gives the same pixels, too, with one exception: where 0xFF is followed by 0xFF and 0 in the data,
+ * which no encoder writes, libjpeg-turbo's own quick path leaves coefficients behind that its slow path
+ * does not make; here it is the slow path's. libjpeg's module has no public interface; what is replaced is one
  * pointer of an internal structure, and only in the versions whose structure is known. */
 
 #include <string.h>

@@ -40,8 +40,7 @@ fn sound_files_give_the_same_pixels() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Noise in the coded data, in tables and in headers; some of it markers. How far a file that is
-    /// refused was decoded does not matter: nothing of it is shown.
+    /// Noise in the coded data, in tables and in headers; some of it markers.
     #[test]
     fn damaged_files_give_the_same_pixels_and_the_same_verdict(
         name in prop::sample::select(&FILES[..]),
@@ -61,12 +60,12 @@ proptest! {
             bytes.truncate(600 + cut.index(bytes.len() - 600));
             bytes.extend([0xFF, 0xD9]);
         }
-        // libjpeg-turbo leaves what it first made of FF FF 00 in the block: see decision 10.
+        // The one thing that libjpeg-turbo's quick and slow path take differently.
         prop_assume!(!bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]));
         let mut session = Session::default();
-        let (ours, our_verdict) = pixels(&mut session, &bytes, true);
-        let (theirs, their_verdict) = pixels(&mut session, &bytes, false);
-        prop_assert!(our_verdict.is_err() || ours == theirs);
-        prop_assert_eq!(our_verdict, their_verdict);
+        let ours = pixels(&mut session, &bytes, true);
+        let truth = pixels(&mut session, &bytes, false);
+        // What there is of a file that is refused is not looked at.
+        prop_assert!(ours.1 == truth.1 && (ours.1.is_err() || ours.0 == truth.0));
     }
 }
