@@ -37,9 +37,38 @@ def family(root: int) -> list[int]:
     return found
 
 
-def cpu_seconds(processes: list[int]) -> float:
-    """What they have used so far, with their children that have ended."""
-    return sum(sum(map(int, fields[11:15])) for fields in map(stat, processes) if fields) / TICKS
+class CpuMeter:
+    """The processor time that a process and all that descend from it use from now on.
+
+    Of a process that ends, the rest of its time is its parent's, if that waits for it. Some do not
+    (Ray's raylet): then it is nobody's, and what it used before may not count against others.
+    """
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self.began = cpu_ticks(family(root))
+
+    def seconds(self) -> float:
+        """Used since the meter was made."""
+        now = cpu_ticks(family(self.root))
+        own = ended = 0
+        for process, (its, of_children) in now.items():
+            its_before, of_children_before = self.began.get(process, (0, 0))
+            own += its - its_before
+            ended += of_children - of_children_before
+        gone = self.began.keys() - now.keys()
+        known = sum(sum(self.began[process]) for process in gone)
+        return (own + max(ended - known, 0)) / TICKS
+
+
+def cpu_ticks(processes: list[int]) -> dict[int, tuple[int, int]]:
+    """By process: what it has used so far, and what its children that ended and were waited for."""
+    told = ((process, stat(process)) for process in processes)
+    return {
+        process: (int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14]))
+        for process, fields in told
+        if fields
+    }
 
 
 def stat(process: int) -> list[str] | None:

@@ -17,7 +17,7 @@ from stoker.demo.rungs import WAIT_OF_PYTHON
 from stoker.demo.store import DemoError
 
 from bench.ladder.same import compare
-from bench.processes import cpu_seconds, family
+from bench.processes import CpuMeter
 
 if TYPE_CHECKING:
     import torch
@@ -64,13 +64,13 @@ class Trainer(measure.StandInTrainer):
         elif "pixel_values" in batch:
             self.pixel_bytes += batch["pixel_values"].nbytes
 
-    def meters(self) -> tuple[float, float]:
-        """CPU seconds so far: of this process and its descendants, and of the store."""
-        return cpu_seconds(family(os.getpid())), cpu_seconds([self.job.store.process])
+    def meters(self) -> tuple[CpuMeter, CpuMeter]:
+        """CPU time from now on: of this process and its descendants, and of the store."""
+        return CpuMeter(os.getpid()), CpuMeter(self.job.store.process)
 
     def used(self) -> list[float]:
-        """What was used since the first step."""
-        return [now - then for now, then in zip(self.meters(), self.began, strict=True)]
+        """CPU seconds since the first step."""
+        return [meter.seconds() for meter in self.began]
 
 
 def climb(way: Way, job: Job, step: float | None, at_most_seconds: float) -> Found:

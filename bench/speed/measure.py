@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from bench.processes import cpu_seconds, family
+from bench.processes import CpuMeter
 from bench.speed.check import check
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def pace(
 ) -> tuple[int, float, float, int]:
     """Images, seconds, CPU seconds and bytes of pixels of a while without a trainer."""
     images = pixel_bytes = count = 0
-    cpu, began = cpu_seconds(family(os.getpid())), time.perf_counter()
+    meter, began = CpuMeter(os.getpid()), time.perf_counter()
     while count < LEAST_BATCHES or time.perf_counter() - began < least_seconds:
         batch = next(batches)
         count += 1
@@ -134,7 +134,7 @@ def pace(
         pixel_bytes += batch["pixel_values"].nbytes if "pixel_values" in batch else 0
         del batch  # its memory is the loader's again
     seconds = time.perf_counter() - began
-    return images, seconds, cpu_seconds(family(os.getpid())) - cpu, pixel_bytes
+    return images, seconds, meter.seconds(), pixel_bytes
 
 
 def train(

@@ -20,14 +20,14 @@ import torch
 from stoker.demo.measure import Rung
 from stoker.demo.store import DemoError, Store
 
-from bench import ladder
+from bench import ladder, processes
 from bench.ladder import local_ray, measure, page, results, same
 from bench.ladder.climb import Outcome
 from bench.ladder.job import Job
 from bench.ladder.measure import Found
 from bench.ladder.ways import WAYS
 from bench.page import PageError
-from bench.processes import adopt_orphans, family, running
+from bench.processes import TICKS, CpuMeter, adopt_orphans, family, running
 from bench.processor import Processor
 
 if TYPE_CHECKING:
@@ -331,3 +331,19 @@ def test_a_rung_too_slow_to_be_measured_is_said_to_be(monkeypatch: pytest.Monkey
     monkeypatch.setattr(measure, "import_module", lambda _: SimpleNamespace(Loader=OneBatch))
     with pytest.raises(DemoError, match=r"no image after its first batch in 25 s.* quieter"):
         measure.climb(WAYS[0], job, 0.0, 25.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "used"),
+    [
+        ({1: (12, 0), 2: (55, 1)}, 8),
+        ({1: (12, 58)}, 10),  # 2 has ended, and its parent waited for it
+        ({1: (12, 0)}, 2),  # nobody waited: what it used before does not count against 1
+        ({1: (12, 0), 2: (50, 0), 3: (4, 3)}, 9),
+    ],
+)
+def test_processes_that_end_are_counted_as_far_as_that_is_known(monkeypatch, now, used):
+    ticks = [{1: (10, 0), 2: (50, 0)}, now]
+    monkeypatch.setattr(processes, "family", lambda root: [root])
+    monkeypatch.setattr(processes, "cpu_ticks", lambda _: ticks.pop(0))
+    assert CpuMeter(1).seconds() == used / TICKS
