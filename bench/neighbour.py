@@ -18,10 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,10 +28,8 @@ from stoker.demo.results import machine
 from stoker.demo.store import DemoError
 
 from bench.page import write_between
-from bench.processes import die_with_parent
 from bench.speed.data import SHARDS, limited, make
 from bench.speed.job import Job
-from bench.speed.nursery import settle
 from bench.speed.rivals import Rival, named
 from bench.speed.scenarios import MEGAPIXEL, Scenario
 from bench.speed.store import serve
@@ -43,8 +38,6 @@ RIVALS = ("stoker-u8", "stoker-f32", "spdl", "dataloader")
 SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
 NAME = "neighbour"
 """Of the markers in the page."""
-LAUNCHES = 50
-"""Operations between two looks at the clock: about 50 microseconds."""
 LEAST_NICE = 19
 
 
@@ -120,7 +113,7 @@ def run(rival: Rival, job: Job, seconds: float, pythons: dict[str, Path]) -> dic
     said = json.dumps({"rival": asdict(rival), "job": asdict(job), "seconds": seconds})
     path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [str(pythons[rival.place]), "-m", "bench.neighbour", "--child"],
+        [str(pythons[rival.place]), "-m", "bench.beside"],
         input=said,
         env=os.environ | {"PYTHONPATH": ":".join(path)},
         capture_output=True,
@@ -130,47 +123,6 @@ def run(rival: Rival, job: Job, seconds: float, pythons: dict[str, Path]) -> dic
     if done.returncode:
         raise DemoError(f"{rival.title} failed (code {done.returncode}): {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def child() -> None:
-    """A run: says on stdout what it found."""
-    die_with_parent()
-    said = json.loads(sys.stdin.read())
-    rival, job, seconds = Rival(**said["rival"]), Job(**said["job"]), said["seconds"]
-    settle(job)
-    batches = import_module(rival.module).open(job)
-    next(batches)  # all that is needed is imported, and started
-    stop, images = threading.Event(), [0]
-
-    def drain() -> None:
-        while not stop.is_set():
-            images[0] += len(next(batches)["image_grid_thw"])
-
-    taker = threading.Thread(target=drain, daemon=True)
-    alone = [launches_per_second(seconds)]  # the loader is full, and has nothing to do
-    taker.start()
-    before, began = images[0], time.perf_counter()
-    beside = launches_per_second(seconds)
-    pace = (images[0] - before) / (time.perf_counter() - began)
-    stop.set()
-    taker.join()
-    time.sleep(1.0)  # until it is full again
-    alone.append(launches_per_second(seconds))
-    batches.close()
-    print(json.dumps({"alone": sum(alone) / 2, "beside": beside, "images_per_second": pace}))
-
-
-def launches_per_second(seconds: float) -> float:
-    """The trainer's loop for a while."""
-    import torch
-
-    torch.set_num_threads(1)
-    state, count, began = torch.zeros(64), 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        for _ in range(LAUNCHES):
-            state.add_(1.0)
-        count += LAUNCHES
-    return count / (time.perf_counter() - began)
 
 
 def table(runs: dict[str, list[dict[str, float]]]) -> str:
@@ -188,7 +140,4 @@ def table(runs: dict[str, list[dict[str, float]]]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--child"]:
-        child()
-    else:
-        sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
