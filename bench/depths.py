@@ -21,7 +21,7 @@ from stoker.demo import at_least
 from stoker.demo.results import machine
 
 from bench.page import write_between
-from bench.speed.measure import Times
+from bench.speed.job import Times
 from bench.speed.rivals import Rival, named
 from bench.speed.runner import Nurseries, Outcome, Plan, run
 from bench.speed.scenarios import MEGAPIXEL, Scenario
