@@ -47,10 +47,10 @@ profile: setup  ## where the time of an image goes; the figures go into docs/pro
 profile-accept: setup  ## expect of each room what it takes now
 	$(BIN)/python -m bench.profile --accept
 
-bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (15 minutes)
+bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (20 minutes)
 	$(BENCH)
 
-bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, and the figures go into docs/benchmarks.md
+bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, and the figures go into docs/benchmarks.md (40 minutes)
 	$(BENCH) --docs docs/benchmarks.md
 	$(BIN)/python -m bench.depths --docs docs/benchmarks.md
 	$(BIN)/python -m bench.neighbour --docs docs/benchmarks.md
