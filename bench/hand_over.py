@@ -35,8 +35,17 @@ WARM = 3
 """Batches that are not timed, before those that are."""
 PHOTOS = (1, 3)
 """Photos of a batch that is handed over in this process: the time must not depend on them."""
-READY = 0.2
-"""Seconds in which any of these batches is made."""
+READY = 0.5
+"""Seconds in which as many of these batches are made as are taken then."""
+BURST = 3
+"""Batches that are taken one after the other."""
+HERE = {
+    "cold_next_seconds": "next(loader), in this process, after a sleep",
+    "cold_torch_seconds": "batch.torch(), after it",
+    "warm_next_seconds": "next(loader), right after another",
+    "warm_torch_seconds": "batch.torch(), after it",
+}
+"""What is measured in this process."""
 
 
 def main(argv: list[str]) -> int:
@@ -94,24 +103,23 @@ def in_process(recipe: dict[str, Any], photos: int, rounds: int) -> dict[str, An
     """Takes batches that are ready, and makes torch's tensors of them."""
     import stoker
 
-    nexts: list[float] = []
-    tensors: list[float] = []
+    found: dict[str, list[float]] = {name: [] for name in HERE}
     with stoker.Loader(recipe, overrides={"pack.batch-size": photos}) as loader:
-        for _ in range(WARM + rounds):
+        for number in range(1 + rounds):
             time.sleep(READY)
-            began = time.perf_counter()
-            batch = next(loader)
-            taken = time.perf_counter()
-            views = batch.torch()
-            nexts.append(taken - began)
-            tensors.append(time.perf_counter() - taken)
-            nbytes = batch.nbytes
-            del batch, views
-    return {
-        "batch_bytes": nbytes,
-        "next_seconds": spread(nexts[WARM:]),
-        "torch_seconds": spread(tensors[WARM:]),
-    }
+            for place in range(BURST):
+                began = time.perf_counter()
+                batch = next(loader)
+                taken = time.perf_counter()
+                views = batch.torch()
+                viewed = time.perf_counter()
+                when = "warm" if place else "cold"
+                if number:  # the first ones are slower
+                    found[f"{when}_next_seconds"].append(taken - began)
+                    found[f"{when}_torch_seconds"].append(viewed - taken)
+                nbytes = batch.nbytes
+                del batch, views
+    return {"batch_bytes": nbytes} | {name: spread(seconds) for name, seconds in found.items()}
 
 
 def measure(recipe: dict[str, Any], rounds: int) -> dict[str, Any]:
@@ -207,8 +215,7 @@ def table(found: dict[str, Any]) -> str:
     """The figures as Markdown."""
     rows = ["| | batch | median | p95 |", "|---|---:|---:|---:|"]
     for here in found["in_process"]:
-        rows.append(row("next(loader), in this process", here, "next_seconds"))
-        rows.append(row("batch.torch()", here, "torch_seconds"))
+        rows += [row(words, here, name) for name, words in HERE.items()]
     for key, name in (
         ("get_seconds", "ray.get"),
         ("put_seconds", "ray.put"),

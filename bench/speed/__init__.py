@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CORES = 2
 """What the trainer, a loader with all its processes, and the store have together."""
-PACE_SECONDS, TRAINER_SECONDS = 2.5, 1.25
+WARM_UP_SECONDS, PACE_SECONDS, TRAINER_SECONDS = 1.0, 2.5, 1.25
 QUICK = (24, (40_000, 60_000), 4)
 """Samples, pixels of an image and samples of a batch in a quick run."""
 QUICK_SECONDS = 0.2
@@ -111,9 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_model(arguments.model)
     arguments.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    times = Times(PACE_SECONDS, TRAINER_SECONDS)
+    times = Times(WARM_UP_SECONDS, PACE_SECONDS, TRAINER_SECONDS)
     if arguments.quick:
-        times = Times(QUICK_SECONDS, QUICK_SECONDS)
+        times = Times(0.0, QUICK_SECONDS, QUICK_SECONDS)
     pythons = {"project": Path(sys.executable), "rivals": arguments.rivals.absolute()}
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:

@@ -10,6 +10,7 @@ from typing import Any
 class Times:
     """How long each part of a run is measured, in seconds."""
 
+    warm_up: float
     pace: float
     trainer: float
 

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from bench.speed.rivals import Rival
 
 WARM_UP = 2
-"""Batches before the clock runs: one for each of two workers."""
+"""Batches before the clock runs, at least: one for each of two workers."""
 LEAST_BATCHES = 3
 """Fewer make no rate; a run goes on for them after its time."""
+BURSTS, BURST = 5, 3
+"""How often ready batches are taken, and how many of them."""
 FASTER = 3.0
 """How much faster the second trainer is than the demo's."""
 
@@ -50,6 +52,16 @@ class Trained:
 
 
 @dataclass
+class HandOvers:
+    """How long `next()` takes for batches that lie ready, in seconds."""
+
+    cold: list[float] = field(default_factory=list)
+    """Of the first one that is taken after a sleep: the processor has to wake up too."""
+    warm: list[float] = field(default_factory=list)
+    """Of those that are taken right after it."""
+
+
+@dataclass
 class Found:
     """What one run found."""
 
@@ -62,6 +74,8 @@ class Found:
     pixel_bytes_per_image: float
     trained: list[Trained]
     """By the demo's trainer, and by the faster one."""
+    hand_overs: HandOvers
+    """Of batches that are ready."""
     same: dict[str, Any] | None = None
     """How a batch compares with the reference; None where it was not compared."""
     peak_memory_bytes: int = 0
@@ -107,18 +121,31 @@ def run(
     closing.callback(batches.close)
     next(batches)
     first_batch_seconds = time.perf_counter() - began
-    for _ in range(WARM_UP - 1):
-        next(batches)
+    warm(batches, times.warm_up)
     say("part", "pace")
     images, seconds, cpu, pixel_bytes = pace(batches, times.pace)
     say("part", "trainer")
     steps = job.step_seconds, job.step_seconds / FASTER
     trained = [train(batches, step, times.trainer) for step in steps]
+    hand_overs = take_ready(batches, 2 * job.step_seconds)
     say("part", "check")
-    found = Found(first_batch_seconds, images, seconds, cpu, pixel_bytes / images, trained)
+    found = Found(
+        first_batch_seconds, images, seconds, cpu, pixel_bytes / images, trained, hand_overs
+    )
     if compare and rival.kind != "limit":
         found.same = check(next(batches), job)
     say("found", found.as_dict())
+
+
+def warm(batches: Iterator[dict[str, torch.Tensor]], least_seconds: float) -> None:
+    """Takes the batches after the first one that are not measured.
+
+    Loaders that keep memory for reuse have all of it afterwards.
+    """
+    count, began = 1, time.perf_counter()
+    while count < WARM_UP or time.perf_counter() - began < least_seconds:
+        next(batches)
+        count += 1
 
 
 def pace(
@@ -162,3 +189,16 @@ def train(
         if len(trained.waits) >= LEAST_BATCHES and trained.seconds >= least_seconds:
             break
     return trained
+
+
+def take_ready(batches: Iterator[dict[str, torch.Tensor]], pause: float) -> HandOvers:
+    """Lets batches become ready, and takes a few of them one after the other."""
+    found = HandOvers()
+    for _ in range(BURSTS):
+        time.sleep(pause)
+        for number in range(BURST):
+            asked = time.perf_counter()
+            batch = next(batches)
+            (found.warm if number else found.cold).append(time.perf_counter() - asked)
+            del batch
+    return found

@@ -32,7 +32,9 @@ class Line(NamedTuple):
     wait_ratios: tuple[float, float]
     """With the demo's trainer, and with the faster one."""
     hand_over_seconds: float
-    """Median wait of a step of the demo's trainer."""
+    """Of a batch that is ready, right after another."""
+    cold_hand_over_seconds: float
+    """Of a batch that is ready, after a sleep."""
     first_batch_seconds: float
     copied_bytes_per_image: float
     same: dict[str, Any] | None
@@ -60,7 +62,8 @@ def line(rival: Rival, runs: list[dict[str, Any]]) -> Line:
         cpu_seconds_per_image=middle("cpu_seconds_per_image"),
         peak_memory_bytes=middle("peak_memory_bytes"),
         wait_ratios=(first, second),
-        hand_over_seconds=median(median(run["trained"][0]["waits"]) for run in runs),
+        hand_over_seconds=median(median(run["hand_overs"]["warm"]) for run in runs),
+        cold_hand_over_seconds=median(median(run["hand_overs"]["cold"]) for run in runs),
         first_batch_seconds=middle("first_batch_seconds"),
         copied_bytes_per_image=rival.copies * middle("pixel_bytes_per_image"),
         same=runs[0]["same"],
@@ -112,7 +115,8 @@ def claims(outcome: Outcome) -> list[Claim]:
             words = f"{name}: {trainer} waits at most {percent(most)}"
             claimed.append(Claim(words, percent(ratio), ratio <= most))
         words = f"{name}: a batch that is ready is handed over in {HAND_OVER_SECONDS * 1e6:.0f} µs"
-        told = f"{line.hand_over_seconds * 1e6:.0f} µs"
+        cold = f"{line.cold_hand_over_seconds * 1e6:.0f} µs after a sleep"
+        told = f"{line.hand_over_seconds * 1e6:.0f} µs ({cold})"
         claimed.append(Claim(words, told, line.hand_over_seconds <= HAND_OVER_SECONDS))
     return claimed
 

@@ -25,7 +25,8 @@ def tensors(batch: Batch) -> dict[str, torch.Tensor]:
     raises RuntimeError, though only once it has written.
     """
     with torch.inference_mode() if batch.shared else nullcontext():
-        return {name: torch.from_dlpack(tensor) for name, tensor in batch.items()}
+        # Of the capsule: asked for a tensor, torch looks at more than it needs.
+        return {name: torch.from_dlpack(tensor.__dlpack__()) for name, tensor in batch.items()}
 
 
 def to(

@@ -118,7 +118,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> runner.Outcome:
     """What a run of rivals that do wrong gives, with one among them that does not."""
     scratch = tmp_path_factory.mktemp("wrong")
     rivals = list(map(rival, ("nothing", "preparation", "start", "death", "pixels", "labels")))
-    plan = runner.Plan(1, Times(0.05, 0.05), 0, MODEL, scratch, 2)
+    plan = runner.Plan(1, Times(0.0, 0.05, 0.05), 0, MODEL, scratch, 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
         pythons = {"rivals": Path(sys.executable)}
@@ -251,6 +251,7 @@ def found(pace: float, *, cpu: float = 0.01, memory: int = 10**9, wait: float = 
         "first_batch_seconds": 1.0,
         "pixel_bytes_per_image": 24e6,
         "trained": trained,
+        "hand_overs": {"cold": [wait] * 3, "warm": [wait] * 6},
         "same": {"pixel_levels_most": 0.0},
     }
 

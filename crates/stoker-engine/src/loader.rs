@@ -6,6 +6,7 @@
 //! [`Loader::state`] may be called from any thread. Work starts at the first [`Loader::next`], so a
 //! loader that resumes fetches nothing that was consumed before.
 
+mod ahead;
 mod depth;
 mod front;
 mod ledger;
@@ -15,16 +16,15 @@ mod tally;
 mod verify;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::engine::Flow;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::metrics::Report;
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
 use crate::sample::Rank;
 use crate::vision::Finish;
-use depth::Depth;
+use ahead::Ahead;
 
 pub use crate::engine::{Batch, Lease, Memory};
 pub use front::{Front, REMEMBERED};
@@ -35,23 +35,10 @@ pub use verify::{Finding, Interruption, Verified, Verify};
 
 /// Finished batches of one rank, in order.
 pub struct Loader {
-    front: Front,
-    /// Held by the consumer while it waits, for long; the locks below are held for moments.
+    front: Arc<Front>,
+    ahead: Arc<Ahead>,
+    /// Held by the consumer while it waits, for long; other locks are held for moments.
     turn: Mutex<()>,
-    running: Mutex<Running>,
-}
-
-/// The flow, which another thread may close while the consumer waits on it.
-#[derive(Default)]
-struct Running {
-    flow: Option<(Arc<Flow>, Depth)>,
-    /// The first batches that are not begun and not wanted, counted from where the flow started.
-    begun: u64,
-    wanted: u64,
-    /// Batches handed over since the flow started.
-    taken: u64,
-    asking_since: Option<Instant>,
-    closed: bool,
 }
 
 /// What [`Loader::next`] has.
@@ -77,8 +64,9 @@ impl Loader {
         rank: Rank,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let front = Front::open_with_progress(recipe, rank, progress)?;
-        Ok(Self { front, turn: Mutex::default(), running: Mutex::default() })
+        let front = Arc::new(Front::open_with_progress(recipe, rank, progress)?);
+        let ahead = Ahead::new(Arc::clone(&front));
+        Ok(Self { front, ahead, turn: Mutex::default() })
     }
 
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader
@@ -90,22 +78,11 @@ impl Loader {
             self.front.end();
             return Ok(Next::End);
         };
-        let (flow, asked) = self.flow()?;
-        let Some(batch) = flow.take(sequence, patience).map_err(|error| self.front.fail(error))?
-        else {
-            return Ok(Next::Waiting);
-        };
-        let Some(batch) = self.front.hand_over(batch, asked.elapsed())? else {
+        let Some(batch) = self.ahead.take(sequence, patience)? else { return Ok(Next::Waiting) };
+        let Some(batch) = self.ahead.hand_over(batch)? else {
             self.front.end();
             return Ok(Next::End);
         };
-        let mut running = self.running();
-        running.taken += 1;
-        running.asking_since = None;
-        if let Some((_, depth)) = &mut running.flow {
-            depth.took(batch.images(), Instant::now());
-        }
-        self.want(&mut running);
         Ok(Next::Batch(batch))
     }
 
@@ -139,16 +116,7 @@ impl Loader {
 
     fn restart(&self, place: impl FnOnce(&Front) -> Result<()>) -> Result<()> {
         let _turn = self.turn();
-        if self.running().closed {
-            return Err(Error::Stopped);
-        }
-        place(&self.front)?;
-        let mut running = self.running();
-        let closed = running.closed;
-        let before = std::mem::replace(&mut *running, Running { closed, ..Running::default() });
-        drop(running);
-        drop(before);
-        Ok(())
+        self.ahead.restart(|| place(&self.front))
     }
 
     /// Batches of this rank in the whole run, if that is known: see [`Front::len`].
@@ -179,60 +147,12 @@ impl Loader {
     /// Ends all threads and requests, also while another thread waits in [`Loader::next`]. Batches
     /// that were handed over stay valid.
     pub fn close(&self) {
-        let mut running = self.running();
-        running.closed = true;
-        if let Some((flow, _)) = running.flow.take() {
-            flow.stop();
-        }
+        self.ahead.close();
         self.front.close();
-    }
-
-    /// The flow, told how far to work ahead of the batch that is asked for, and since when that is.
-    fn flow(&self) -> Result<(Arc<Flow>, Instant)> {
-        let mut running = self.running();
-        if running.closed {
-            return Err(Error::Stopped);
-        }
-        if running.flow.is_none() {
-            running.flow = Some(self.start()?);
-            self.want(&mut running);
-        }
-        let (flow, depth) = running.flow.as_ref().expect("it was started if there was none");
-        let (flow, ahead) = (Arc::clone(flow), running.taken + depth.brought_in());
-        for step in running.begun..=ahead {
-            let Some(later) = self.front.sequence_at(step - running.taken) else { break };
-            flow.begin(later);
-            running.begun = step + 1;
-        }
-        let asked = *running.asking_since.get_or_insert_with(Instant::now);
-        Ok((flow, asked))
-    }
-
-    fn start(&self) -> Result<(Arc<Flow>, Depth)> {
-        let rooms = self.front.rooms();
-        let (prefetch, batch_size) = (rooms.recipe.engine.prefetch, rooms.recipe.pack.batch_size);
-        let flow = Flow::start(rooms)?;
-        self.front.window().into_iter().for_each(|start| flow.learn(start));
-        let depth = Depth::new(prefetch, batch_size, flow.workers());
-        Ok((Arc::new(flow), depth))
-    }
-
-    /// Lets the next batches be filled.
-    fn want(&self, running: &mut Running) {
-        let Some((flow, depth)) = &running.flow else { return };
-        for step in running.wanted.max(running.taken)..running.taken + depth.filled() {
-            let Some(later) = self.front.sequence_at(step - running.taken) else { break };
-            flow.want(later);
-            running.wanted = step + 1;
-        }
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

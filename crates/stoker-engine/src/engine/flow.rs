@@ -54,6 +54,8 @@ struct Line {
     pool: Arc<Pool>,
     workers: Workers,
     large_images: Semaphore,
+    /// Threads that may map blocks at once.
+    mapping: Semaphore,
     typical_image: find::TypicalImage,
     windows: windows::Windows,
     counter: Mutex<Counter>,
@@ -99,6 +101,7 @@ impl Flow {
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
             large_images: fill::large_images(engine),
+            mapping: fill::mapping(workers),
             typical_image: find::TypicalImage::default(),
             windows: windows::Windows::default(),
             counter: Mutex::default(),
@@ -292,7 +295,7 @@ impl Line {
         let held = self.pool.take(sequence, bytes, is_asked).await?;
         drop(expected);
         let turn = Turn::fill(sequence);
-        let draft = self.workers.run(turn, move |_| held.draft(bytes)).await??;
+        let draft = self.draft(turn, held, bytes).await?;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));
         let mut rest = slots.pop().expect("the last slot is for the rest");
 

@@ -69,6 +69,11 @@ impl Held {
         self.block.as_ref().expect("a draft is made of a block that is mapped")
     }
 
+    /// Whether it is a block to reuse.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.block.is_some()
+    }
+
     /// Maps the block if it was none to reuse. Takes milliseconds.
     pub(super) fn draft(mut self, bytes: usize) -> Result<Draft> {
         if self.block.is_none() {

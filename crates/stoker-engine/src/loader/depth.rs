@@ -14,9 +14,15 @@ const FIRST: u64 = 256;
 /// Samples of a batch that is packed by tokens, before one was seen.
 const PACKED: u64 = 8;
 
-/// How long the batches that are brought in last: a store's slowest answers take a second, one that
-/// has to be asked again takes two.
-const LEAD: Duration = Duration::from_secs(2);
+/// How long the batches that are brought in last: what the slowest answers of a usual store take. No
+/// longer, since what waits longer has left the cache when it is decoded.
+const LEAD: Duration = Duration::from_millis(500);
+
+/// How often in a step of the consumer it is looked how far it is, and the pauses between that: a
+/// look costs a tenth of the shortest at most, and more looks than steps have no use.
+const LOOKS: u32 = 8;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Most batches brought in ahead.
 const MOST: u64 = 1024;
@@ -86,11 +92,22 @@ impl Depth {
         busy.clamp(FEWEST_FILLED, MOST)
     }
 
+    /// How long to let the consumer take batches before working further ahead.
+    pub(super) fn pause(&self) -> Duration {
+        let step = self.step().unwrap_or_default();
+        (step / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+    }
+
     /// Batches that the consumer takes in as long as they are to last.
     fn in_lead(&self) -> Option<u64> {
+        self.step().map(|step| LEAD.div_duration_f64(step).ceil() as u64)
+    }
+
+    /// How long the consumer takes for a batch.
+    fn step(&self) -> Option<Duration> {
         let (first, last) = (self.taken.front()?, self.taken.back()?);
-        let each = (*last - *first).div_f64((self.taken.len() - 1).max(1) as f64);
-        (self.taken.len() > 1 && !each.is_zero()).then(|| LEAD.div_duration_f64(each).ceil() as u64)
+        let step = (*last - *first).div_f64((self.taken.len() - 1).max(1) as f64);
+        (!step.is_zero()).then_some(step)
     }
 }
 
@@ -119,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_trainer_has_two_seconds_brought_in_and_a_slow_one_what_there_was() {
+    fn a_fast_trainer_has_half_a_second_brought_in_and_a_slow_one_what_there_was() {
         let ahead = |pace| {
             let mut depth = Depth::new(None, Some(8), 2);
             after(&mut depth, 40, Duration::from_millis(pace), 8);
             depth.brought_in()
         };
-        assert_eq!([1000, 100, 20, 10, 1].map(ahead), [32, 32, 100, 200, 1024]);
+        assert_eq!([1000, 100, 10, 5, 1].map(ahead), [32, 32, 50, 100, 500]);
     }
 
     #[test]
@@ -144,6 +161,17 @@ mod tests {
         let mut without = Depth::new(None, Some(8), 16);
         after(&mut without, 10, Duration::from_millis(50), 0);
         assert_eq!(without.filled(), 48);
+    }
+
+    #[test]
+    fn a_step_is_looked_at_several_times_but_not_too_often() {
+        let pause = |pace| {
+            let mut depth = Depth::new(None, Some(8), 2);
+            after(&mut depth, 20, Duration::from_millis(pace), 8);
+            depth.pause().as_millis()
+        };
+        assert_eq!([1, 16, 80, 2000].map(pause), [1, 2, 10, 20]);
+        assert_eq!(Depth::new(None, Some(8), 2).pause(), SHORTEST_PAUSE);
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn defaults_are_what_the_documentation_says() {
         ("pack", "layout", json!("padded"), "`padded`"),
         ("pack", "pad-to-multiple", json!(1), "1."),
         ("engine", "local-world-size", json!(null), "else 1"),
-        ("engine", "prefetch", json!(null), "two seconds"),
+        ("engine", "prefetch", json!(null), "half a second"),
         ("engine", "on-bad-sample", json!("replace"), "`replace`"),
         ("engine", "bad-sample-limit", json!(0.01), "0.01."),
     ];

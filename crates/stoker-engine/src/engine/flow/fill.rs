@@ -6,8 +6,9 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{Bench, Line, Permit, Turn};
-use crate::engine::block::Slot;
+use crate::engine::block::{Draft, Slot};
 use crate::engine::machine;
+use crate::engine::pool::Held;
 use crate::error::{BudgetError, Error, Flaw, Result};
 use crate::recipe::Engine;
 use crate::sample::{EncodedImage, Measured};
@@ -24,6 +25,19 @@ const SHARED_IMAGE: u64 = 3_000_000;
 const LARGE_IMAGES: u64 = 8;
 
 impl Line {
+    /// Memory to fill. A block that must be mapped takes its turn: else the first batch would wait
+    /// while the system gives pages to the blocks of all that come after it.
+    pub(super) async fn draft(&self, turn: Turn, held: Held, bytes: usize) -> Result<Draft> {
+        let mapping = if held.is_mapped() {
+            None
+        } else {
+            Some(self.mapping.acquire().await.map_err(|_| Error::Stopped)?)
+        };
+        let draft = self.workers.run(turn, move |_| held.draft(bytes)).await?;
+        drop(mapping);
+        draft
+    }
+
     /// Has all images filled; the first flaw of each sample.
     pub(super) async fn fill(
         self: &Arc<Self>,
@@ -156,6 +170,11 @@ impl Line {
         let permit = self.large_images.acquire_many(permits).await;
         permit.map(Some).map_err(|_| Error::Stopped)
     }
+}
+
+/// How many may map blocks at once: half of the workers, so that the others go on filling.
+pub(super) fn mapping(workers: usize) -> Semaphore {
+    Semaphore::new(workers.div_ceil(2))
 }
 
 /// Room for the images that are large.
