@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod ahead;
 mod bad_samples;
 mod big_images;
 mod formats;
