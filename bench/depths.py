@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     rivals, outcomes = ways(), []
     with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
-        times = Times(warm_up=1.0, pace=arguments.seconds, trainer=0.0)
+        times = Times(warm_up=arguments.seconds / 4, pace=arguments.seconds, trainer=0.0)
         cores = os.cpu_count() or 1
         plan = Plan(arguments.rounds, times, 0, arguments.model, Path(scratch), cores)
         pythons = {"project": Path(sys.executable)}
