@@ -4,19 +4,25 @@
 //! front door logs per batch how long the trainer was blocked. [`Metrics::report`] takes a snapshot
 //! of it all: the [`Report`].
 
+mod advice;
+mod blame;
 mod report;
 mod waits;
+mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BadSample, Outcome};
+use work::Work;
 
+pub use advice::{Advice, Limit, Limits};
+pub use blame::{Blame, Phase, Progress};
 pub use report::{FetchReport, FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub use waits::{Wait, Waits};
 
@@ -204,6 +210,10 @@ pub struct Metrics {
     pub left_out: Counter,
     /// Worker threads of the engine.
     pub workers: Gauge,
+    /// Nanoseconds that they worked, added up.
+    pub worker_nanos: Counter,
+    /// What may be used, once that is known.
+    pub limits: OnceLock<Limits>,
     waits: Mutex<Waits>,
     bad_samples: Mutex<BadSamples>,
 }
@@ -228,7 +238,16 @@ impl Metrics {
 
     /// Logs how long the trainer was blocked for one batch.
     pub fn waited(&self, wait: Wait) {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
+        self.waits().push(wait, Work::so_far(self));
+    }
+
+    /// Logs for what the next batch that is handed over was waited for.
+    pub fn blamed(&self, blame: Blame) {
+        self.waits().blame(blame);
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a bad sample, and remembers it; of many, the latest.
@@ -249,7 +268,7 @@ impl Metrics {
     /// A snapshot.
     pub fn report(&self) -> Report {
         let bad = self.bad_samples.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = self.waits();
         Report::of(self, &waits, &bad)
     }
 }

@@ -36,6 +36,8 @@ use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
 use super::workers::{Bench, Turn, Workers, message};
 use crate::error::{Error, Outcome, Result};
+use crate::metrics::{Limits, Phase, Progress};
+use crate::recipe::Pixels;
 use crate::sample::{Measured, Standing, WindowStart};
 
 use find::Found;
@@ -79,6 +81,8 @@ struct Making {
     task: AbortHandle,
     /// Tells it that it is wanted; gone when that was told.
     want: Option<oneshot::Sender<()>>,
+    /// What it is at.
+    progress: Arc<Progress>,
 }
 
 impl Making {
@@ -96,6 +100,13 @@ impl Flow {
         let engine = &rooms.recipe.engine;
         let (memory, workers) = (machine::memory(engine), machine::workers(engine));
         let (compressed, batches) = (memory / 4, memory - memory / 4);
+        rooms.metrics.limits.get_or_init(|| Limits {
+            workers: workers as u64,
+            requests: rooms.recipe.fetch.concurrency.into(),
+            compressed_bytes: compressed,
+            batch_bytes: batches,
+            is_u8: rooms.recipe.vision.pixels == Pixels::U8,
+        });
         let line = Arc::new(Line {
             budget: Budget::new(compressed, Arc::clone(&rooms.metrics)),
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
@@ -155,7 +166,7 @@ impl Flow {
                 });
             }
             line.begin(&mut counter, sequence);
-            counter.asked.insert(sequence);
+            counter.asked(sequence);
             let left = patience.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Ok(None);
@@ -212,6 +223,14 @@ async fn caught<T>(task: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 impl Counter {
+    /// Somebody waits for a batch.
+    fn asked(&mut self, sequence: u64) {
+        self.asked.insert(sequence);
+        if let Some(making) = self.making.get(&sequence) {
+            making.progress.asked();
+        }
+    }
+
     fn want(&mut self, sequence: u64) {
         if self.wanted.insert(sequence)
             && let Some(making) = self.making.get_mut(&sequence)
@@ -235,12 +254,14 @@ impl Line {
         let expected = self.pool.expect(sequence);
         let line = Arc::clone(self);
         let (want, wanted) = oneshot::channel();
+        let progress = Arc::new(Progress::default());
+        let told = Arc::clone(&progress);
         // It lays its batch on the counter, which is locked until it is entered below.
         let task = self.rooms.fetcher.spawn(async move {
-            let batch = caught(line.make(sequence, expected, wanted)).await;
+            let batch = caught(line.make(sequence, expected, wanted, &told)).await;
             line.put(sequence, batch);
         });
-        let mut making = Making { task: task.abort_handle(), want: Some(want) };
+        let mut making = Making { task: task.abort_handle(), want: Some(want), progress };
         if counter.wanted.contains(&sequence) {
             making.want();
         }
@@ -250,9 +271,10 @@ impl Line {
 
     fn put(&self, sequence: u64, batch: Result<Batch>) {
         let mut counter = self.counter();
-        if counter.stopped || counter.making.remove(&sequence).is_none() {
+        let Some(making) = counter.making.remove(&sequence).filter(|_| !counter.stopped) else {
             return;
-        }
+        };
+        self.rooms.metrics.blamed(making.progress.finish());
         counter.finished.insert(sequence, batch);
         self.settle_head(&counter);
         drop(counter);
@@ -270,6 +292,7 @@ impl Line {
         sequence: u64,
         expected: Expected,
         wanted: oneshot::Receiver<()>,
+        progress: &Progress,
     ) -> Result<Batch> {
         let name = self.rooms.plan.batch(sequence);
         let outline = self.outline(sequence).await?;
@@ -291,9 +314,11 @@ impl Line {
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
         wanted.await.map_err(|_| Error::Stopped)?;
+        progress.enter(Phase::Memory);
         let is_asked = || self.counter().asked.contains(&sequence);
         let held = self.pool.take(sequence, bytes, is_asked).await?;
         drop(expected);
+        progress.enter(Phase::Pixels);
         let turn = Turn::fill(sequence);
         let draft = self.draft(turn, held, bytes).await?;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));

@@ -13,12 +13,13 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 use crate::image::Decoder;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, nanos};
 use crate::vision::Scratch;
 
 /// By how much the threads are nicer than the trainer's: where both want a core, a worker gets a
@@ -94,10 +95,10 @@ impl Workers {
         // Should a thread fail to start, dropping this ends those that did.
         let mut workers = Self { shared, threads, metrics };
         for index in 0..count {
-            let shared = Arc::clone(&workers.shared);
+            let (shared, metrics) = (Arc::clone(&workers.shared), Arc::clone(&workers.metrics));
             let thread = std::thread::Builder::new()
                 .name(format!("stoker-cpu-{index}"))
-                .spawn(move || work(&shared))
+                .spawn(move || work(&shared, &metrics))
                 .map_err(|error| Error::Bug(format!("could not start a thread: {error}")))?;
             workers.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
             workers.metrics.workers.add(1);
@@ -171,7 +172,7 @@ impl Drop for Workers {
     }
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &Shared, metrics: &Metrics) {
     give_way();
     let mut bench = Bench::default();
     loop {
@@ -188,7 +189,9 @@ fn work(shared: &Shared) {
             queue.idle -= 1;
         };
         drop(queue);
+        let since = Instant::now();
         task(&mut bench);
+        metrics.worker_nanos.add(nanos(since.elapsed()));
     }
 }
 

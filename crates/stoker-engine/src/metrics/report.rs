@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadSamples, Metrics, Room, Waits};
+use super::{Advice, BadSamples, Metrics, Room, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -16,6 +16,9 @@ const SHOWN: usize = 5;
 pub struct Report {
     /// How long the trainer was blocked.
     pub wait: WaitReport,
+    /// Why it was, and what to do about it; nothing while too few batches were handed over.
+    #[serde(default)]
+    pub advice: Option<Advice>,
     /// What each room did.
     pub rooms: Vec<RoomReport>,
     /// Requests.
@@ -147,6 +150,7 @@ impl Report {
         });
         Self {
             wait: WaitReport::of(waits),
+            advice: Advice::of(metrics, waits),
             rooms: rooms.into_iter().filter(|room| room.items > 0).collect(),
             fetch: FetchReport {
                 requests: metrics.fetch.requests.get(),
@@ -178,11 +182,11 @@ impl Report {
 
 impl WaitReport {
     fn of(waits: &Waits) -> Self {
-        let window: Vec<f64> = waits.window.iter().map(|w| w.blocked.as_secs_f64()).collect();
+        let window: Vec<f64> = waits.window.iter().map(|w| w.wait.blocked.as_secs_f64()).collect();
         let mut sorted = window.clone();
         sorted.sort_by(f64::total_cmp);
-        let blocked = waits.window.iter().map(|w| w.blocked).sum();
-        let wall = waits.window.iter().map(|w| w.wall).sum();
+        let blocked = waits.window.iter().map(|w| w.wait.blocked).sum();
+        let wall = waits.window.iter().map(|w| w.wait.wall).sum();
         Self {
             batches: waits.total.batches,
             first_batch_seconds: waits.first.map(|w| w.blocked.as_secs_f64()),
@@ -235,6 +239,9 @@ impl fmt::Display for Report {
                 p95 * 1e3,
                 p99 * 1e3
             )?;
+        }
+        if let Some(advice) = &self.advice {
+            writeln!(f, "{}", advice.words)?;
         }
         write!(
             f,

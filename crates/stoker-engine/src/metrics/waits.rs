@@ -4,6 +4,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::blame::Blame;
+use super::work::Work;
+
 /// One batch as the trainer saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -22,7 +25,20 @@ pub struct Waits {
     /// All later batches, added up.
     pub(super) total: Totals,
     /// The latest of the later batches.
-    pub(super) window: VecDeque<Wait>,
+    pub(super) window: VecDeque<Seen>,
+    /// What was done when the batch before the window was handed over.
+    pub(super) before: Work,
+    /// What the batch that is about to be handed over was waited for.
+    pending: Blame,
+}
+
+/// A batch that was waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) wait: Wait,
+    pub(super) blame: Blame,
+    /// What was done by then.
+    pub(super) work: Work,
 }
 
 /// Sums over batches.
@@ -37,19 +53,28 @@ impl Waits {
     /// How many single waits are kept.
     pub const WINDOW: usize = 1024;
 
-    /// Adds a batch.
-    pub fn push(&mut self, wait: Wait) {
+    /// Takes note what the next batch was waited for.
+    pub(super) fn blame(&mut self, blame: Blame) {
+        self.pending += blame;
+    }
+
+    /// Adds a batch; `work` is what was done by now.
+    pub(super) fn push(&mut self, wait: Wait, work: Work) {
+        let blame = std::mem::take(&mut self.pending);
         if self.first.is_none() {
             self.first = Some(wait);
+            self.before = work;
             return;
         }
         self.total.batches += 1;
         self.total.blocked += wait.blocked;
         self.total.wall += wait.wall;
-        if self.window.len() == Self::WINDOW {
-            self.window.pop_front();
+        if self.window.len() == Self::WINDOW
+            && let Some(gone) = self.window.pop_front()
+        {
+            self.before = gone.work;
         }
-        self.window.push_back(wait);
+        self.window.push_back(Seen { wait, blame, work });
     }
 
     /// The share of `wall` in `blocked`.
@@ -69,12 +94,15 @@ mod tests {
             blocked: Duration::from_millis(blocked),
             wall: Duration::from_millis(wall),
         };
-        waits.push(wait(900, 900));
-        for _ in 0..5000 {
-            waits.push(wait(1, 4));
+        let work = |requests| Work { requests, ..Work::default() };
+        waits.push(wait(900, 900), work(1));
+        assert_eq!(waits.before.requests, 1);
+        for batch in 0..5000 {
+            waits.push(wait(1, 4), work(10 + batch));
         }
         assert_eq!(waits.first, Some(wait(900, 900)));
         assert_eq!(waits.window.len(), Waits::WINDOW);
+        assert_eq!(waits.before.requests, 10 + 5000 - Waits::WINDOW as u64 - 1);
         assert_eq!(Waits::ratio(waits.total.blocked, waits.total.wall), Some(0.25));
     }
 }
