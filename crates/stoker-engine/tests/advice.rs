@@ -1,0 +1,114 @@
+//! The report names what the trainer waits for, in a run where that is known; and who does what it says
+//! waits less.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+mod common;
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stoker_engine::loader::{Loader, Next};
+use stoker_engine::metrics::{Advice, Limit, Report};
+use stoker_engine::sample::Rank;
+use stoker_engine::testing::{CHAT_KEY, ChatDataset};
+use stoker_s3::{Backend, Config, Server};
+
+const BATCHES: usize = 16;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A store with some photos of so many pixels.
+fn store(config: Config, pixels: std::ops::RangeInclusive<u64>) -> Server {
+    let server = Server::start(&Config { unsigned: true, ..config }, Backend::memory()).unwrap();
+    for (key, bytes) in ChatDataset::new(3, 64, pixels).objects() {
+        server.put("bucket", &key, bytes).unwrap();
+    }
+    server
+}
+
+/// What a loader reports of some batches, with a trainer that takes so long for each.
+fn run(server: &Server, step: Duration, more: Value) -> Report {
+    let mut value = json!({
+        "fetch": {"endpoint": server.endpoint(), "anonymous": true},
+        "pack": {"batch-size": 4},
+        "engine": {"memory": "128MiB"},
+    });
+    common::merge(&mut value, more);
+    let recipe = common::recipe(Path::new(&format!("s3://bucket/{CHAT_KEY}")), value);
+    let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
+    for _ in 0..BATCHES {
+        let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("no batch") };
+        sleep(step);
+        drop(batch);
+    }
+    loader.report()
+}
+
+fn advice(report: &Report) -> &Advice {
+    report.advice.as_ref().expect("there were enough batches")
+}
+
+fn wait(report: &Report) -> f64 {
+    report.wait.window_ratio.unwrap()
+}
+
+/// The first run is limited by that and says so; the second, which does what is said, waits half.
+#[track_caller]
+fn helps(limited: &Report, limit: Limit, says: &str, helped: &Report) {
+    let advice = advice(limited);
+    assert_eq!(advice.limit, limit, "{limited}");
+    assert!(advice.words.contains(says), "{}", advice.words);
+    assert!(limited.to_string().contains(&advice.words), "{limited}");
+    assert!(wait(helped) < wait(limited) / 2.0, "{limited}\nand then\n{helped}");
+}
+
+fn slow() -> Config {
+    Config { first_byte: Some(Duration::from_millis(100)), ..Config::default() }
+}
+
+#[test]
+fn a_slow_trainer_is_the_limit() {
+    let server = store(Config::default(), 4_000..=8_000);
+    let report = run(&server, Duration::from_millis(120), json!({}));
+    assert_eq!(advice(&report).limit, Limit::Trainer, "{report}");
+}
+
+#[test]
+fn a_store_with_slow_answers_is_helped_by_working_further_ahead() {
+    let server = store(slow(), 4_000..=8_000);
+    let step = Duration::from_millis(100);
+    let limited = run(&server, step, json!({"engine": {"prefetch": 0}}));
+    let helped = run(&server, step, json!({"engine": {"prefetch": 16}}));
+    helps(&limited, Limit::Latency, "raise engine.prefetch", &helped);
+    let blamed = advice(&limited);
+    assert!(blamed.bytes_blocked_seconds > blamed.pixels_blocked_seconds, "{limited}");
+}
+
+#[test]
+fn too_few_requests_are_helped_by_more() {
+    let server = store(slow(), 4_000..=8_000);
+    let step = Duration::from_millis(60);
+    let limited = run(&server, step, json!({"fetch": {"concurrency": 2}}));
+    let helped = run(&server, step, json!({"fetch": {"concurrency": 64}}));
+    helps(&limited, Limit::Requests, "raise fetch.concurrency", &helped);
+}
+
+#[test]
+fn a_narrow_network_is_helped_by_smaller_images() {
+    let narrow = || Config { total_bandwidth: Some(400_000), ..Config::default() };
+    let step = Duration::from_millis(60);
+    let large = store(narrow(), 60_000..=80_000);
+    let small = store(narrow(), 4_000..=8_000);
+    let (limited, helped) = (run(&large, step, json!({})), run(&small, step, json!({})));
+    helps(&limited, Limit::Bandwidth, "use smaller images", &helped);
+}
+
+#[test]
+fn busy_workers_are_helped_by_a_slower_trainer_or_more_of_them() {
+    let server = store(Config::default(), 900_000..=1_000_000);
+    let workers = json!({"engine": {"workers": 1, "memory": "1GiB"}});
+    let limited = run(&server, Duration::ZERO, workers.clone());
+    let helped = run(&server, Duration::from_millis(400), workers);
+    helps(&limited, Limit::Cores, "more cores", &helped);
+}
