@@ -26,7 +26,7 @@ use crate::sample::Rank;
 use crate::vision::Finish;
 use depth::Depth;
 
-pub use crate::engine::{Batch, Lease, Memory};
+pub use crate::engine::{Batch, Lease, Memory, Opening};
 pub use front::{Front, REMEMBERED};
 pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure, outlook, peek};
 pub use maker::Maker;
@@ -77,8 +77,16 @@ impl Loader {
         rank: Rank,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let front = Front::open_with_progress(recipe, rank, progress)?;
-        Ok(Self { front, turn: Mutex::default(), running: Mutex::default() })
+        Ok(Self::of(Front::open_with_progress(recipe, rank, progress)?))
+    }
+
+    /// The same, in an opening that may be given up.
+    pub fn open_in(opening: &Opening, recipe: Recipe, rank: Rank) -> Result<Self> {
+        Ok(Self::of(Front::open_in(opening, recipe, rank)?))
+    }
+
+    fn of(front: Front) -> Self {
+        Self { front, turn: Mutex::default(), running: Mutex::default() }
     }
 
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader
