@@ -19,7 +19,7 @@ LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
 BENCH  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.speed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ladder ladder-docs cluster cluster-docs bench bench-docs profile profile-accept test test-rust test-python ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs cluster cluster-docs bench bench-docs profile profile-accept test test-rust test-python test-programs test-others ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,8 +62,18 @@ test-rust: setup
 	    cargo nextest run --release --workspace --exclude stoker-python --no-fail-fast; else set -x; \
 	    cargo test --release --workspace --exclude stoker-python --no-fail-fast; fi
 
+# Tests that start clusters and whole programs wait more than they work, so they run beside the others.
+PROGRAMS := $(wildcard $(addprefix python/tests/test_,$(addsuffix .py,bench cluster* demo evaluation \
+            examples hand_over ladder process_life_ray ray ray_*)))
+
 test-python: setup
-	$(BIN)/pytest python/tests
+	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-programs test-others
+
+test-programs:
+	$(BIN)/pytest $(PROGRAMS)
+
+test-others:
+	$(BIN)/pytest python/tests $(addprefix --ignore=,$(PROGRAMS))
 
 ci: lint test  ## what must pass before a change is done
 

@@ -2,11 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::{PyIndexError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use stoker_engine::testing::{CHAT_KEY, ChatDataset};
 use stoker_s3::{Backend, Config, Credentials, Server};
+
+use crate::home::Home;
 
 /// Sizes of the demo's images, in pixels: what the web and telephones give.
 const PIXELS: (usize, usize) = (200_000, 2_000_000);
@@ -20,7 +22,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// An S3 server over objects in memory, on a free port of this machine.
 #[pyclass(frozen, module = "stoker._native")]
 pub(crate) struct S3Server {
-    server: Mutex<Option<Server>>,
+    server: Home<Mutex<Option<Server>>>,
     #[pyo3(get)]
     endpoint: String,
     #[pyo3(get)]
@@ -39,7 +41,12 @@ impl S3Server {
         let config = Config { profile, seed, ..Config::default() };
         let server = Server::start(&config, Backend::memory()).map_err(|error| refused(&error))?;
         let endpoint = server.endpoint();
-        Ok(Self { server: Mutex::new(Some(server)), endpoint, access_key_id, secret_access_key })
+        Ok(Self {
+            server: Home::new(Mutex::new(Some(server))),
+            endpoint,
+            access_key_id,
+            secret_access_key,
+        })
     }
 
     /// Stores an object; its bucket is made if it is new.
@@ -59,13 +66,17 @@ impl S3Server {
 
     /// Stops it at once.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.server.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        // In a forked child there is nothing to stop.
+        let Some(server) = self.server.here() else { return };
+        py.detach(|| drop(server.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
 }
 
 impl S3Server {
     fn with<T>(&self, act: impl FnOnce(&Server) -> PyResult<T>) -> PyResult<T> {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let forked = || PyRuntimeError::new_err("the server runs in the process that started it");
+        let server = self.server.here().ok_or_else(forked)?;
+        let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         act(server.as_ref().ok_or_else(|| PyValueError::new_err("the server was closed"))?)
     }
 }

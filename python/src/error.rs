@@ -85,6 +85,12 @@ fn fill<'a>(
             fields.set_item("hint", &error.hint)?;
             Ok("BudgetError")
         }
+        Error::Machine(error) => {
+            fields.set_item("what", &error.what)?;
+            fields.set_item("reason", &error.reason)?;
+            fields.set_item("hint", &error.hint)?;
+            Ok("MachineError")
+        }
         Error::Stopped => Ok("StoppedError"),
         Error::Bug(_) => Ok("BugError"),
     }

@@ -25,13 +25,17 @@ impl<T> Home<T> {
 
     /// The value, in the process that it belongs to.
     pub(crate) fn get(&self) -> PyResult<&T> {
-        if process::id() == self.process {
-            return Ok(self.anywhere());
-        }
-        Err(PyRuntimeError::new_err(
-            "this loader was made before a fork, and its threads stayed with the parent; \
-             make the loader in the child, or use spawn",
-        ))
+        self.here().ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "this loader was made before a fork, and its threads stayed with the parent; \
+                 make the loader in the child, or use spawn",
+            )
+        })
+    }
+
+    /// The value, in the process that it belongs to; `None` in a child.
+    pub(crate) fn here(&self) -> Option<&T> {
+        (process::id() == self.process).then(|| self.anywhere())
     }
 }
 

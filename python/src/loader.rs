@@ -1,6 +1,7 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
 //! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
 
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader::{self as engine, Next};
@@ -11,6 +12,13 @@ use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
 use crate::made_of::{self, MadeOf, PATIENCE, patiently};
+
+const IN_ALL_WORKERS: &str = "this loader was handed to several worker processes of a DataLoader, \
+     and each would give the same batches again: iterate over the loader itself, which has threads of \
+     its own, or set num_workers=0";
+
+const NO_LIST: &str = "a loader gives its batches in order and by no index: iterate over it; it has \
+     threads of its own, and is not wrapped in a torch.utils.data.DataLoader";
 
 /// Finished batches of one rank, in order: an iterator.
 ///
@@ -33,18 +41,22 @@ use crate::made_of::{self, MadeOf, PATIENCE, patiently};
 ///     `RecipeError`: The recipe has problems; all are told at once.
 ///     `DatasetError`: The source, its index or a line is not what it should be.
 ///     `FetchError`: The store could not be read.
+///     `MachineError`: The machine refuses a thread or a file; the limit is named.
 ///     `TypeError`: The recipe is neither path nor dict, only one of `rank` and `world_size` was
 ///         given, or `group` is no group or not alone.
 ///     `ValueError`: `rank` is not in `range(world_size)`, `group` does not say which rank this
 ///         process has, or nothing does though there are several.
 ///
-/// While batches are made, `next` also raises `SampleError`, `BudgetError` and `StoppedError`.
+/// While batches are made, `next` also raises `SampleError`, `BudgetError` and `StoppedError`. Handed
+/// to several workers of a `DataLoader`, which would all give the same, `iter` raises `RuntimeError`.
 #[pyclass(frozen, module = "stoker")]
 pub(crate) struct Loader {
     engine: Home<engine::Loader>,
     made_of: MadeOf,
     rank: Rank,
     finish: Finish,
+    /// Made by a worker process of a DataLoader, which so knows what it wants.
+    in_worker: bool,
 }
 
 #[pymethods]
@@ -63,18 +75,22 @@ impl Loader {
         let ranks_here = made_of::local_world_size(recipe.py())?;
         let engine = patiently(recipe.py(), {
             let made_of = made_of.clone();
-            move || {
+            move |opening| {
                 let mut recipe = made_of.recipe()?;
                 recipe.engine.local_world_size.get_or_insert(ranks_here);
-                engine::Loader::open(recipe, rank)
+                engine::Loader::open_in(opening, recipe, rank)
             }
         })?;
-        Ok(Self { finish: engine.finish(), engine: Home::new(engine), made_of, rank })
+        let in_worker = made_of::data_loader_workers(recipe.py())?.is_some();
+        Ok(Self { finish: engine.finish(), engine: Home::new(engine), made_of, rank, in_worker })
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let this = slf.get();
         let engine = this.engine.get()?;
+        if !this.in_worker && made_of::data_loader_workers(slf.py())?.is_some_and(|all| all > 1) {
+            return Err(PyRuntimeError::new_err(IN_ALL_WORKERS));
+        }
         if engine.ended() {
             slf.py().detach(|| engine.rewind()).map_err(|error| raise(slf.py(), &error))?;
         }
@@ -91,6 +107,12 @@ impl Loader {
                 Err(error) => return Err(raise(py, &error)),
             }
         }
+    }
+
+    /// For who takes it for a list, as `torch.utils.data.DataLoader` does.
+    #[expect(clippy::unused_self, reason = "the protocol of Python's subscription")]
+    fn __getitem__(&self, _key: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(PyTypeError::new_err(NO_LIST))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {

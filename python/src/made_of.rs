@@ -2,7 +2,9 @@
 //! work that takes long.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 use stoker_engine::error::Error;
-use stoker_engine::loader::REMEMBERED;
+use stoker_engine::loader::{Opening, REMEMBERED};
 use stoker_engine::metrics::Report;
 use stoker_engine::plan::Cursor;
 use stoker_engine::recipe::{Document, Recipe};
@@ -74,6 +76,11 @@ pub(crate) fn local_world_size(py: Python<'_>) -> PyResult<u32> {
     py.import("stoker._rank")?.getattr("local_world_size")?.call0()?.extract()
 }
 
+/// How many worker processes the DataLoader has that this is a worker process of; `None` elsewhere.
+pub(crate) fn data_loader_workers(py: Python<'_>) -> PyResult<Option<u64>> {
+    py.import("stoker._rank")?.getattr("data_loader_workers")?.call0()?.extract()
+}
+
 /// A state as a dict: as it is, or as it was so many batches ago.
 pub(crate) fn state_dict(
     py: Python<'_>,
@@ -133,7 +140,15 @@ impl Source {
                 "a recipe is a path (str or os.PathLike[str]) or a dict, not {found}"
             ))
         })?;
-        Ok(Self::File(std::path::absolute(path)?))
+        let absolute = std::path::absolute(&path).map_err(|error| {
+            let words = format!(
+                "the recipe {} is looked for in the current folder, and there is none: {error}; give \
+                 its whole path",
+                path.display()
+            );
+            io::Error::new(error.kind(), words)
+        })?;
+        Ok(Self::File(absolute))
     }
 }
 
@@ -179,14 +194,21 @@ impl MadeOf {
     }
 }
 
-/// Does work that can't be interrupted on a thread of its own, and hears signals meanwhile. After
-/// Ctrl-C the work is left to end by itself; what it makes is dropped.
+/// Opens something on a thread of its own, and hears signals meanwhile. After Ctrl-C its requests are
+/// given up; what it makes all the same is dropped.
 pub(crate) fn patiently<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    open: impl FnOnce(&Opening) -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
+    const NAME: &str = "stoker-open";
+    let opening = Arc::<Opening>::default();
     let (done, mut outcome) = sync_channel(1);
-    thread::Builder::new().name("stoker-open".to_owned()).spawn(move || done.send(work()).ok())?;
+    let work = {
+        let opening = Arc::clone(&opening);
+        move || done.send(open(&opening)).ok()
+    };
+    let started = thread::Builder::new().name(NAME.to_owned()).spawn(work);
+    started.map_err(|error| raise(py, &Error::no_thread(NAME, &error)))?;
     loop {
         let received = py.detach(|| {
             let received = outcome.recv_timeout(PATIENCE);
@@ -195,7 +217,12 @@ pub(crate) fn patiently<T: Send + 'static>(
         outcome = received.1;
         match received.0 {
             Ok(result) => return result.map_err(|error| raise(py, &error)),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(interruption) = py.check_signals() {
+                    py.detach(|| opening.give_up());
+                    return Err(interruption);
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(raise(py, &Error::Bug("opening the loader panicked".to_owned())));
             }

@@ -29,7 +29,9 @@ impl Maker {
     #[pyo3(signature = (recipe, *, overrides=None))]
     fn new(recipe: &Bound<'_, PyAny>, overrides: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let made_of = MadeOf::read(recipe, overrides)?;
-        let engine = patiently(recipe.py(), move || engine::Maker::open(made_of.recipe()?))?;
+        let engine = patiently(recipe.py(), move |opening| {
+            engine::Maker::open_in(opening, made_of.recipe()?)
+        })?;
         Ok(Self { finish: engine.finish(), engine: Home::new(engine) })
     }
 
@@ -99,8 +101,9 @@ impl Front {
     ) -> PyResult<Self> {
         let rank = made_of::rank(recipe.py(), rank, world_size, group)?;
         let made_of = MadeOf::read(recipe, overrides)?;
-        let open = move || engine::Front::open(made_of.recipe()?, rank);
-        let engine = patiently(recipe.py(), open)?;
+        let engine = patiently(recipe.py(), move |opening| {
+            engine::Front::open_in(opening, made_of.recipe()?, rank)
+        })?;
         Ok(Self { finish: engine.finish(), engine: Home::new(engine), rank })
     }
 

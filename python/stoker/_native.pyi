@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Never, Self, final
 
 from torch.distributed import DeviceMesh, ProcessGroup
 
@@ -29,7 +29,8 @@ class Loader:
     its beginning. Batches are made ahead on threads of the engine, as far as `engine.memory` and
     `engine.prefetch` allow.
 
-    Waiting releases the GIL and hears Ctrl-C within 0.2 s. A loader pickles by its arguments and
+    Waiting releases the GIL and hears Ctrl-C within 0.2 s; the loader is then as it was before. A
+    loader pickles by its arguments and
     its state, so it survives spawn and forkserver; the recipe's path must be good there too. In a
     forked child every use raises RuntimeError: make the loader in the child.
 
@@ -55,11 +56,13 @@ class Loader:
         RecipeError: The recipe has problems; all are told at once.
         DatasetError: The source or its index is not what it should be.
         FetchError: The source could not be read.
+        MachineError: The machine refuses a thread or a file; the limit is named.
         TypeError: Only one of `rank` and `world_size` was given, or `group` is no group, or not
             alone.
         ValueError: `rank` is not in `range(world_size)`, the environment has half a rank or none
-            where a launcher started several processes, or `group` does not say for certain which
-            rank this process has: it then says what to give.
+            where a launcher started several processes, this is one of several workers of a
+            DataLoader, which would all give the same batches, or `group` does not say for certain
+            which rank this process has: it then says what to give.
     """
 
     def __new__(
@@ -71,7 +74,14 @@ class Loader:
         group: DeviceMesh | ProcessGroup | None = None,
         overrides: Mapping[str, Any] | None = None,
     ) -> Self: ...
-    def __iter__(self) -> Self: ...
+    def __iter__(self) -> Self:
+        """Goes on where the last loop stopped; begins anew after the end.
+
+        Raises:
+            RuntimeError: The loader was made before a fork, or handed to several workers of a
+                DataLoader, which would all give the same batches.
+        """
+
     def __next__(self) -> Batch:
         """Waits for the next batch.
 
@@ -84,8 +94,16 @@ class Loader:
                 hundred one after the other; or the ledger can't be written.
             BudgetError: One batch needs more than its part of `engine.memory`, or the trainer
                 holds so many earlier ones that no memory came free for 20 seconds.
+            MachineError: The machine refuses a thread or memory; the limit is named.
             StoppedError: The loader was closed, perhaps meanwhile and by another thread.
             RuntimeError: The loader was made before a fork.
+        """
+
+    def __getitem__(self, key: object, /) -> Never:
+        """Says that batches come in order and by no index.
+
+        Raises:
+            TypeError: Always.
         """
 
     def __len__(self) -> int:

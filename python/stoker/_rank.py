@@ -45,6 +45,13 @@ def resolve(
     if (rank is None) != (world_size is None):
         raise TypeError("rank and world_size go together: give both or neither")
     if rank is None or world_size is None:
+        workers = data_loader_workers()
+        if workers is not None and workers > 1:
+            raise ValueError(
+                f"this is one of {workers} worker processes of a DataLoader, and a loader made in "
+                "each would give the same batches again: use the loader itself, which has threads "
+                "of its own, or set num_workers to 0 or 1"
+            )
         rank, world_size = _torch_distributed() or _ray_train() or _environment() or (0, 1)
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not one of {world_size}: ranks count from 0")
@@ -157,6 +164,14 @@ def _alone() -> None:
                 "which of them share data: initialise torch.distributed before the loader is made, "
                 "or give rank and world_size (0 and 1 where each is to have all data)"
             )
+
+
+def data_loader_workers() -> int | None:
+    """Finds how many worker processes a DataLoader has, in one of them; elsewhere None."""
+    # Who is such a worker has imported this; who is none need not have torch.
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    return None if info is None else info.num_workers
 
 
 def local_world_size() -> int:

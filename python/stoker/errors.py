@@ -139,6 +139,17 @@ class ClusterError(StokerError):
     hint: str
 
 
+class MachineError(StokerError):
+    """For whoever runs the machine: it refuses a thread, a file or memory."""
+
+    what: str
+    """What could not be done."""
+    reason: str
+    """What the system said."""
+    hint: str
+    """Which limit it was, and what to do."""
+
+
 class StoppedError(StokerError):
     """For nobody: the loader was closed."""
 

@@ -8,8 +8,10 @@ import random
 import socket
 from pathlib import Path
 
+import process_life
 import pytest
 from PIL import Image
+from schedules.jobs import write_model
 
 ROWS = 24
 MODELS = Path(__file__).parents[2] / ".setup/models"
@@ -119,6 +121,34 @@ def either_model(request, recipe):
 def recipe(plain_recipe: dict) -> dict:
     """One pass over 24 samples, 4 a batch."""
     return copy.deepcopy(plain_recipe)
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that is opened in no time."""
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def quick(recipe: dict, small_model: Path) -> dict:
+    """The same with a model that is opened in no time."""
+    recipe["model"] = str(small_model)
+    recipe["vision"]["family"] = "qwen3-vl"
+    return recipe
+
+
+@pytest.fixture
+def programs(tmp_path: Path):
+    """Starts programs, and ends them after the test."""
+    yield from process_life.programs(tmp_path)
+
+
+@pytest.fixture
+def store(folder: Path):
+    """A store with the data."""
+    store = process_life.Store(folder)
+    yield store
+    store.close()
 
 
 @pytest.fixture

@@ -86,3 +86,13 @@ def test_bad_samples_are_listed_by_error_and_report(recipe, capsys):
     counted, words = capsys.readouterr().out.splitlines()
     assert counted == f"{loader.report().replaced} replaced fetch/missing"
     assert "nowhere.jpg" in words
+
+
+def test_a_data_loader_without_workers_gives_the_loaders_batches(recipe):
+    (facade,) = examples("processes.md")
+    recipe["plan"] = {"epochs": 1}
+    batches = run(facade, recipe=recipe)["batches"]
+    seen = [batch["input_ids"] for batch in batches]
+    straight = [batch.torch()["input_ids"] for batch in stoker.Loader(recipe)]
+    assert all(map(torch.equal, seen, straight))
+    assert len(seen) == len(straight) == 6

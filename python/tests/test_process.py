@@ -42,47 +42,6 @@ def finish(process: subprocess.Popen, seconds: float = 30, told: str | None = No
     return output
 
 
-def interrupted_after(process: subprocess.Popen) -> float:
-    """Seconds from sending Ctrl-C to a program that says `waiting` to when it says it heard it."""
-    assert process.stdout.readline() == "waiting\n"
-    time.sleep(0.5)
-    sent = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    heard = float(process.stdout.readline())
-    finish(process, seconds=5)
-    return heard - sent
-
-
-def test_ctrl_c_is_heard_while_the_store_is_silent(script, stalled):
-    process = script(
-        stalled,
-        """
-loader = stoker.Loader(recipe)
-print("waiting", flush=True)
-try:
-    next(loader)
-except KeyboardInterrupt:
-    print(time.monotonic(), flush=True)
-""",
-    )
-    assert interrupted_after(process) < 0.7, "0.2 s, and some for a busy machine"
-
-
-def test_ctrl_c_is_heard_while_the_data_is_opened(script, stalled):
-    stalled["dataset"]["source"] = "s3://bucket/chats.jsonl"
-    process = script(
-        stalled,
-        """
-print("waiting", flush=True)
-try:
-    stoker.Loader(recipe)
-except KeyboardInterrupt:
-    print(time.monotonic(), flush=True)
-""",
-    )
-    assert interrupted_after(process) < 0.7, "0.2 s, and some for a busy machine"
-
-
 def test_a_program_may_end_in_the_middle_of_iteration(script, recipe):
     begun = time.monotonic()
     process = script(

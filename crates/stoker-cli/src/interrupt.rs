@@ -1,6 +1,7 @@
 //! Ctrl-C. While a command drains or serves, the first one asks it to end in order; at all other
 //! times, and the second time, it ends the process at once, also inside Python, whose own handler
-//! would only take note. The handler that was there before comes back when a guard is dropped.
+//! would only take note. The handler that was there before comes back when a guard is dropped. A
+//! command that was started with Ctrl-C ignored, as a shell's background jobs are, goes on ignoring it.
 
 #![expect(unsafe_code, reason = "signal handlers are set by a system call")]
 
@@ -46,6 +47,11 @@ fn set(handler: libc::sighandler_t) -> Guard {
     // SAFETY: both point to live structs; the handler only stores to an atomic, which is
     // async-signal-safe. It fails only for signals that do not exist.
     unsafe { libc::sigaction(libc::SIGINT, &raw const action, &raw mut before) };
+    if before.sa_sigaction == libc::SIG_IGN {
+        // Whoever started us in the background wants Ctrl-C to reach only what is in front.
+        // SAFETY: `before` is what the system gave us.
+        unsafe { libc::sigaction(libc::SIGINT, &raw const before, std::ptr::null_mut()) };
+    }
     Guard { noted: &INTERRUPTED, before }
 }
 

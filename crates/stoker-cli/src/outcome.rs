@@ -74,7 +74,7 @@ pub(crate) fn code_of(error: &Error) -> u8 {
             _ => DATA,
         },
         Error::Stopped => INTERRUPTED,
-        Error::Bug(_) => FAILED,
+        Error::Machine(_) | Error::Bug(_) => FAILED,
     }
 }
 
@@ -119,6 +119,7 @@ mod tests {
             (fetch(FetchErrorKind::Unconfigured), 4),
             (fetch(FetchErrorKind::NotFound), 5),
             (fetch(FetchErrorKind::Transient), 1),
+            (Error::no_thread("", &io::Error::other("")), 1),
             (Error::Bug(text()), 1),
             (Error::Stopped, 130),
         ];

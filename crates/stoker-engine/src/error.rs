@@ -1,9 +1,12 @@
 //! What can go wrong, by whose turn it is to act.
 //!
-//! Eight variants, one per person: the author of the recipe, the owner of the data, the operator of
-//! the store, the policy for bad samples, whoever resumes, whoever set the memory limit, nobody
-//! (the loader was closed), and us. Errors carry fields, not sentences; `Display` makes the
-//! sentence: what failed, why, what to do. They are handled once: passed on, or counted.
+//! Nine variants, one per person: the author of the recipe, the owner of the data, the operator of
+//! the store, the policy for bad samples, whoever resumes, whoever set the memory limit, whoever
+//! runs the machine, nobody (the loader was closed), and us. Errors carry fields, not sentences;
+//! `Display` makes the sentence: what failed, why, what to do. They are handled once: passed on, or
+//! counted.
+
+mod machine;
 
 use std::fmt;
 use std::ops::Range;
@@ -12,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Room;
 use crate::sample::SampleId;
+
+pub use machine::{MachineError, files_allowed, too_many_files};
 
 /// What a fallible call of the engine returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -31,6 +36,8 @@ pub enum Error {
     Cursor(CursorError),
     /// Whoever set the memory limit: one thing needs more than all of it.
     Budget(BudgetError),
+    /// Whoever runs the machine: it refuses a thread, a file or memory.
+    Machine(MachineError),
     /// Nobody: the loader was closed.
     Stopped,
     /// Us.
@@ -262,6 +269,7 @@ impl fmt::Display for Error {
                 Bytes(error.limit),
                 error.hint
             ),
+            Self::Machine(error) => write!(f, "{}: {}; {}", error.what, error.reason, error.hint),
             Self::Stopped => write!(f, "the loader was closed"),
             Self::Bug(what) => write!(f, "a bug in stoker: {what}; please report it"),
         }

@@ -26,7 +26,7 @@ use crate::sample::Rank;
 use crate::vision::Finish;
 use ahead::Ahead;
 
-pub use crate::engine::{Batch, Lease, Memory};
+pub use crate::engine::{Batch, Lease, Memory, Opening};
 pub use front::{Front, REMEMBERED};
 pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure, outlook, peek};
 pub use maker::Maker;
@@ -64,9 +64,18 @@ impl Loader {
         rank: Rank,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let front = Arc::new(Front::open_with_progress(recipe, rank, progress)?);
+        Ok(Self::of(Front::open_with_progress(recipe, rank, progress)?))
+    }
+
+    /// The same, in an opening that may be given up.
+    pub fn open_in(opening: &Opening, recipe: Recipe, rank: Rank) -> Result<Self> {
+        Ok(Self::of(Front::open_in(opening, recipe, rank)?))
+    }
+
+    fn of(front: Front) -> Self {
+        let front = Arc::new(front);
         let ahead = Ahead::new(Arc::clone(&front));
-        Ok(Self { front, ahead, turn: Mutex::default() })
+        Self { front, ahead, turn: Mutex::default() }
     }
 
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader

@@ -76,7 +76,7 @@ class RayLoader:
             rank's share of 60 % of its object store.
 
     Raises:
-        RecipeError, DatasetError, FetchError: As for `stoker.Loader`.
+        RecipeError, DatasetError, FetchError, MachineError: As for `stoker.Loader`.
         RuntimeError: Ray is not running in this process.
         ValueError: An argument is not what it may be.
     """

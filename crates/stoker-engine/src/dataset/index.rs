@@ -20,7 +20,7 @@ use super::sidecar::{Place, Sidecar};
 use super::turn::Turn;
 use super::writer::sweep;
 use super::{Store, public_uri};
-use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
+use crate::error::{DatasetError, DatasetErrorKind, Error, Result, files_allowed, too_many_files};
 use crate::sample::Location;
 
 /// Shards that are indexed at once. Each holds two ranges of 8 MiB in flight; together they fill a
@@ -28,7 +28,7 @@ use crate::sample::Location;
 const BUILDERS: usize = 8;
 /// How often the progress is told while shards are indexed.
 const TOLD_EVERY: Duration = Duration::from_millis(50);
-/// Index files that are open at once.
+/// Most index files that are open at once.
 const OPEN: usize = 128;
 /// Up to so many bytes the bodies of all indexes are checked when they are opened; of larger ones
 /// each is checked when its shard is first used.
@@ -142,11 +142,19 @@ impl Index {
             return Ok(Arc::clone(file));
         }
         let part = &self.parts[shard];
-        let file = if part.is_checked.load(Ordering::Relaxed) {
-            part.sidecar.open()?
-        } else {
-            part.sidecar.open_sound()?
+        let open = || {
+            if part.is_checked.load(Ordering::Relaxed) {
+                part.sidecar.open()
+            } else {
+                part.sidecar.open_sound()
+            }
         };
+        let file = open().or_else(|error| {
+            // The other files can be opened again; a row that can't be read would count as bad.
+            too_many_files(&error).ok_or(error)?;
+            *lock() = Files::default();
+            open()
+        })?;
         part.is_checked.store(true, Ordering::Relaxed);
         let file = Arc::new(file);
         lock().keep(shard, Arc::clone(&file));
@@ -159,7 +167,7 @@ impl Files {
         if self.open.insert(shard, file).is_none() {
             self.order.push_back(shard);
         }
-        if self.order.len() > OPEN
+        if self.order.len() > most_open()
             && let Some(oldest) = self.order.pop_front()
         {
             self.open.remove(&oldest);
@@ -171,9 +179,15 @@ impl Files {
 /// with.
 type Found = (Sidecar, Option<File>);
 
+/// Of each dataset; few where the process may have few files open, as there may be many datasets.
+fn most_open() -> usize {
+    const SHARE: u64 = 32;
+    files_allowed().map_or(OPEN, |allowed| OPEN.min(allowed.div_ceil(SHARE) as usize))
+}
+
 /// Looks for the indexes that were not found yet; whether those that were are known to be sound.
 fn find_missing(sources: &[Source], places: &[Vec<Place>], found: &mut [Option<Found>]) -> bool {
-    let kept = |(sidecar, file)| (sidecar, Some(file).filter(|_| sources.len() <= OPEN));
+    let kept = |(sidecar, file)| (sidecar, Some(file).filter(|_| sources.len() <= most_open()));
     let missing = (0..sources.len()).filter(|shard| found[*shard].is_none());
     let missing: Vec<usize> = missing.collect();
     for &shard in &missing {
@@ -224,10 +238,10 @@ fn build_missing(
             let (sender, builders) = (sender.clone(), &builders);
             let name = format!("stoker-index-{number}");
             let work = move || builders.work(store, &sender);
-            let started = std::thread::Builder::new().name(name).spawn_scoped(scope, work);
+            let started = std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, work);
             if let Err(error) = started {
                 builders.so_far.stopped.store(true, Ordering::Relaxed);
-                return Err(Error::Bug(format!("could not start a thread: {error}")));
+                return Err(Error::no_thread(&name, &error));
             }
         }
         drop(sender);

@@ -55,9 +55,11 @@ fn open(path: &PathBuf) -> Option<File> {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some((_, path)) = &self.lock {
+        if let Some((file, path)) = &self.lock {
             // Those who wait hold the file by now; one that comes later makes another.
             fs::remove_file(path).ok();
+            // A child that was forked meanwhile has the file too, so closing it would not do.
+            file.unlock().ok();
         }
     }
 }
@@ -68,6 +70,22 @@ mod tests {
     use crate::dataset::sidecar::places;
     use crate::fetch::ObjectInfo;
     use crate::sample::Location;
+
+    #[test]
+    fn nobody_waits_for_a_child_that_was_forked_while_its_parent_had_the_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Location::parse("s3://bucket/x.jsonl").unwrap();
+        let places = places(&source, folder.path().to_str(), "").unwrap();
+        let take = || Turn::take(&places, std::iter::empty(), &mut || panic!("it is held"));
+        let first = take();
+        let (file, path) = first.lock.as_ref().unwrap();
+        // What a forked child has is another descriptor of the same open file.
+        let (of_the_child, path) = (file.try_clone().unwrap(), path.clone());
+        let waits = OpenOptions::new().append(true).open(&path).unwrap();
+        drop(first);
+        assert!(waits.try_lock().is_ok(), "the lock is free, though the child has the file");
+        drop((of_the_child, take()));
+    }
 
     #[test]
     fn the_second_waits_until_the_first_is_done_and_another_dataset_does_not() {

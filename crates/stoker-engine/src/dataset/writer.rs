@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::sidecar::{Header, Place, Sidecar};
-use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
+use crate::error::{DatasetError, DatasetErrorKind, Error, Result, too_many_files};
 
 const NO_SPACE: &str = "free some space, or set dataset.index-dir to a folder with more of it";
 const NO_PLACE: &str = "set dataset.index-dir to a folder that can be written";
@@ -154,12 +154,13 @@ pub(super) fn sweep(folder: &Path) {
 
 pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded].contains(&error.kind());
-    let hint = if full { NO_SPACE } else { NO_PLACE };
+    let hint =
+        too_many_files(error).unwrap_or_else(|| if full { NO_SPACE } else { NO_PLACE }.to_owned());
     Error::Dataset(DatasetError {
         kind: DatasetErrorKind::Disk,
         line: None,
         reason: format!("the index can't be written: {error}"),
-        hint: Some(hint.to_owned()),
+        hint: Some(hint),
         uri: path.display().to_string(),
     })
 }

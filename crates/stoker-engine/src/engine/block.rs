@@ -15,7 +15,7 @@ use std::sync::Arc;
 use memmap2::{Advice, MmapMut};
 
 use super::pool::Held;
-use crate::error::{Error, Result};
+use crate::error::{Bytes, Error, Result};
 
 /// A mapping of its own.
 #[derive(Debug)]
@@ -35,7 +35,10 @@ impl Block {
     /// is filled: fresh pages cost several times more than the image that is written to them.
     pub(super) fn map(capacity: usize, bytes: usize) -> Result<Self> {
         let failed = |error: std::io::Error| {
-            Error::Bug(format!("could not map {capacity} bytes for a batch: {error}"))
+            Error::machine(
+                format!("{} for a batch can't be mapped", Bytes(capacity as u64)),
+                &error,
+            )
         };
         let mut map = MmapMut::map_anon(capacity).map_err(failed)?;
         // Both are advice: a kernel without them gives the same memory, only later or slower.
@@ -195,5 +198,18 @@ impl Deref for Lease {
             },
             From::Elsewhere(memory) => (**memory).as_ref(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_the_machine_does_not_give_is_an_error_that_says_how_much() {
+        let error = Block::map(1 << 60, 1 << 60).unwrap_err().to_string();
+        let head = "1048576.0 TiB for a batch can't be mapped: Cannot allocate memory (os error 12); \
+                    raise the limit on memory";
+        assert!(error.starts_with(head), "{error}");
     }
 }

@@ -52,13 +52,14 @@ impl Catalog {
         thread::scope(|scope| {
             for number in 0..AT_A_TIME.min(components.len()) {
                 let (next, sender) = (&next, sender.clone());
-                let thread = thread::Builder::new().name(format!("stoker-open-{number}"));
+                let name = format!("stoker-open-{number}");
+                let thread = thread::Builder::new().name(name.clone());
                 let started = thread.spawn_scoped(scope, move || {
                     open_some(components, fetcher, next, &sender);
                 });
                 started.map_err(|error| {
                     next.store(components.len(), Ordering::Relaxed);
-                    Error::Bug(format!("a thread that opens datasets can't be started ({error})"))
+                    Error::no_thread(&name, &error)
                 })?;
             }
             drop(sender);

@@ -11,6 +11,7 @@ mod flow;
 mod length;
 mod machine;
 mod measure;
+mod opening;
 mod peek;
 mod pool;
 pub mod reference;
@@ -22,6 +23,7 @@ mod workers;
 pub use batch::Batch;
 pub use block::{Lease, Memory};
 pub use flow::Finding;
+pub use opening::Opening;
 pub use peek::Peek;
 pub use rooms::Rooms;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::batch::Batch;
 use super::catalog::Catalog;
+use super::opening::Opening;
 use super::sizes::Sizes;
 use crate::error::{
     BadSample, Bytes as Size, DatasetError, DatasetErrorKind, Error, FetchError, FetchErrorKind,
@@ -43,10 +44,20 @@ pub struct Rooms {
 impl Rooms {
     /// Opens all rooms; `progress` is told bytes read and bytes in all while an index is built.
     pub fn open(recipe: Recipe, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
+        Self::open_in(&Opening::default(), recipe, progress)
+    }
+
+    /// The same, in an opening that may be given up.
+    pub(crate) fn open_in(
+        opening: &Opening,
+        recipe: Recipe,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
         let metrics = Arc::<Metrics>::default();
         let (vision, text) = of_model(&recipe)?;
         let pack = packer(&recipe.pack, &vision, &text)?;
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
+        opening.fetches(&fetcher)?;
         let catalog = Catalog::open(&recipe, &fetcher, progress)?;
         let identity = identity(&recipe, &catalog, &vision, &text);
         let (batch_size, sources) = (recipe.pack.batch_size, catalog.sources(&recipe));

@@ -96,10 +96,11 @@ impl Workers {
         let mut workers = Self { shared, threads, metrics };
         for index in 0..count {
             let (shared, metrics) = (Arc::clone(&workers.shared), Arc::clone(&workers.metrics));
+            let name = format!("stoker-cpu-{index}");
             let thread = std::thread::Builder::new()
-                .name(format!("stoker-cpu-{index}"))
+                .name(name.clone())
                 .spawn(move || work(&shared, &metrics))
-                .map_err(|error| Error::Bug(format!("could not start a thread: {error}")))?;
+                .map_err(|error| Error::no_thread(&name, &error))?;
             workers.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
             workers.metrics.workers.add(1);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-use crate::error::{Error, FetchError, FetchErrorKind};
+use crate::error::{Error, FetchError, FetchErrorKind, too_many_files};
 use crate::sample::{Location, Scheme};
 
 use super::address::NotPublic;
@@ -68,13 +68,14 @@ impl Failure {
 
     /// No answer, or one that broke off.
     pub(super) fn of_way(error: &HttpError) -> Self {
-        let mut reasons = Vec::new();
+        let (mut reasons, mut files) = (Vec::new(), None);
         let mut source = error.source();
         while let Some(error) = source {
             if let Some(refused) = error.downcast_ref::<NotPublic>() {
                 return Self::permanent(FetchErrorKind::Forbidden, refused.to_string())
                     .hint(NotPublic::HINT);
             }
+            files = files.or_else(|| error.downcast_ref().and_then(too_many_files));
             let reason = error.to_string();
             // Layers repeat each other.
             if reasons.last() != Some(&reason) {
@@ -88,8 +89,9 @@ impl Failure {
             _ => "the connection failed",
         };
         let failure = Self::transient(format!("{what} ({})", reasons.join(": ")));
-        match error.kind() {
-            HttpErrorKind::Connect => failure.hint("check the endpoint and the network"),
+        match (files, error.kind()) {
+            (Some(files), _) => failure.hint(files),
+            (None, HttpErrorKind::Connect) => failure.hint("check the endpoint and the network"),
             _ => failure,
         }
     }
@@ -103,7 +105,7 @@ impl Failure {
             }
             PermissionDenied => Self::permanent(FetchErrorKind::Denied, error.to_string())
                 .hint("check the permissions of the file and its folders"),
-            _ => Self::transient(error.to_string()),
+            _ => Self { hint: too_many_files(error), ..Self::transient(error.to_string()) },
         }
     }
 }

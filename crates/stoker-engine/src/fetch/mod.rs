@@ -12,6 +12,7 @@
 mod address;
 mod attempt;
 mod client;
+mod descriptors;
 mod failure;
 mod file;
 mod list;
@@ -77,7 +78,7 @@ impl Fetcher {
             runtime: Runtime::default(),
             clients: Clients::new(config),
             stores: Mutex::default(),
-            slots: Arc::new(Semaphore::new(config.concurrency.max(1) as usize)),
+            slots: Arc::new(Semaphore::new(descriptors::requests(config.concurrency))),
         };
         Ok(Self { room: Arc::new(room) })
     }

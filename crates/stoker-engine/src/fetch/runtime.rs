@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -18,8 +19,14 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 
+/// The thread's name, and that of those that wait for it.
+const NAME: &str = "stoker-fetch";
+const BLOCKING_NAME: &str = "stoker-fetch-io";
 /// Threads that wait for local files and for name servers.
 const BLOCKING_THREADS: usize = 16;
+/// How long these live without work. Once there is one, tokio goes on where no more can be started,
+/// and without one it panics; so the first is started at once, and lives as long as a run may pause.
+const KEPT: Duration = Duration::from_hours(24);
 /// How long the end waits for those threads; then they end by themselves.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -48,10 +55,7 @@ impl Runtime {
     pub(super) fn handle(&self) -> Result<Handle> {
         let mut state = self.lock();
         if matches!(*state, State::Idle) {
-            let started = start().map_err(|error| {
-                Error::Bug(format!("the fetch thread can't be started ({error})"))
-            })?;
-            *state = State::Running(started);
+            *state = State::Running(start()?);
         }
         match &*state {
             State::Running(running) if running.is_ours() => Ok(running.handle.clone()),
@@ -109,19 +113,28 @@ impl Running {
 fn build() -> io::Result<runtime::Runtime> {
     runtime::Builder::new_current_thread()
         .enable_all()
-        .thread_name("stoker-fetch-io")
+        .thread_name(BLOCKING_NAME)
+        .thread_keep_alive(KEPT)
         .max_blocking_threads(BLOCKING_THREADS)
         .build()
 }
 
-fn start() -> io::Result<Running> {
-    let runtime = build()?;
+fn start() -> Result<Running> {
+    let named = |name: &'static str| move |error| Error::no_thread(name, &error);
+    let runtime = build().map_err(named(NAME))?;
+    // Whether a thread can be had is asked in a way that can be answered with no; should somebody
+    // else take it in between, the answer is a panic.
+    let probe = thread::Builder::new().name(BLOCKING_NAME.to_owned()).spawn(|| {});
+    drop(probe.map_err(named(BLOCKING_NAME))?.join());
+    let first = catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(|| {})));
+    drop(first.map_err(|_| named(BLOCKING_NAME)(io::ErrorKind::WouldBlock.into()))?);
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
-    let thread = thread::Builder::new().name("stoker-fetch".to_owned()).spawn(move || {
+    let thread = thread::Builder::new().name(NAME.to_owned()).spawn(move || {
         runtime.block_on(stopped).unwrap_or_default();
         runtime.shutdown_timeout(PATIENCE);
-    })?;
+    });
+    let thread = thread.map_err(named(NAME))?;
     Ok(Running { handle, stop, thread, process: std::process::id() })
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
 use super::tally::Tally;
-use crate::engine::{Batch, FIRST_WINDOW, Rooms, Sizes};
+use crate::engine::{Batch, FIRST_WINDOW, Opening, Rooms, Sizes};
 use crate::error::{Error, Result};
 use crate::metrics::{Report, Wait};
 use crate::plan::Cursor;
@@ -96,7 +96,16 @@ impl Front {
         rank: Rank,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let rooms = Arc::new(Rooms::open(recipe, progress)?);
+        Self::of(Rooms::open(recipe, progress)?, rank)
+    }
+
+    /// The same, in an opening that may be given up.
+    pub fn open_in(opening: &Opening, recipe: Recipe, rank: Rank) -> Result<Self> {
+        Self::of(Rooms::open_in(opening, recipe, &mut |_, _| {})?, rank)
+    }
+
+    fn of(rooms: Rooms, rank: Rank) -> Result<Self> {
+        let rooms = Arc::new(rooms);
         rooms.plan.check_rank(rank)?;
         Ok(Self { rooms, rank, end: OnceLock::new(), seat: Mutex::new(Seat::first()) })
     }

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Batch;
-use crate::error::{BadSample, DatasetError, DatasetErrorKind, Error, Outcome, Result};
+use crate::error::{
+    BadSample, DatasetError, DatasetErrorKind, Error, Outcome, Result, too_many_files,
+};
 use crate::metrics::Room;
 use crate::recipe::Component;
 use crate::sample::{BatchName, Rank};
@@ -133,8 +135,9 @@ fn cut(path: &Path, start: u64) -> Result<()> {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
+    const MEND: &str = "engine.ledger names its folder: mend that, or leave the ledger out";
     let reason = format!("the ledger can't be written: {error}");
-    problem(path, reason, "engine.ledger names its folder: mend that, or leave the ledger out")
+    problem(path, reason, &too_many_files(error).unwrap_or_else(|| MEND.to_owned()))
 }
 
 fn no_ledger(path: &Path) -> Error {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Batch, Flow, Rooms};
+use crate::engine::{Batch, Flow, Opening, Rooms};
 use crate::error::{Error, Result};
 use crate::metrics::Report;
 use crate::recipe::Recipe;
@@ -22,7 +22,12 @@ pub struct Maker {
 impl Maker {
     /// Opens everything a recipe names; builds the index if there is none.
     pub fn open(recipe: Recipe) -> Result<Self> {
-        let rooms = Arc::new(Rooms::open(recipe, &mut |_, _| {})?);
+        Self::open_in(&Opening::default(), recipe)
+    }
+
+    /// The same, in an opening that may be given up.
+    pub fn open_in(opening: &Opening, recipe: Recipe) -> Result<Self> {
+        let rooms = Arc::new(Rooms::open_in(opening, recipe, &mut |_, _| {})?);
         let flow = Flow::start(Arc::clone(&rooms))?;
         Ok(Self { rooms, flow })
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::json::Strict;
 use super::{Recipe, patterns, read};
-use crate::error::{Error, Problem, Result};
+use crate::error::{Error, Problem, Result, too_many_files};
 
 /// Where paths stand: section (empty for the top) and key.
 const PATHS: [(&str, &str); 8] = [
@@ -91,8 +91,10 @@ impl Document {
                 return Err(single(&place, "is neither TOML nor JSON by its name", Some(hint)));
             }
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| single(&place, &format!("can't be read: {error}"), None))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let hint = too_many_files(&error);
+            single(&place, &format!("can't be read: {error}"), hint.as_deref())
+        })?;
         let mut document = parse(&text).map_err(|error| in_file(&place, error))?;
         let path = std::path::absolute(path)
             .map_err(|error| single(&place, &format!("has no absolute path: {error}"), None))?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Problem, Result};
+use crate::error::{Error, Problem, Result, too_many_files};
 use crate::recipe;
 
 pub(super) const TOKENIZER: &str = "text.tokenizer";
@@ -127,8 +127,10 @@ fn json(key: &str, path: &Path) -> Result<Map<String, Value>, Problem> {
 }
 
 fn read(key: &str, path: &Path) -> Result<String, Problem> {
-    std::fs::read_to_string(path)
-        .map_err(|error| problem(key, path, &format!("can't be read ({error})"), "check the path"))
+    std::fs::read_to_string(path).map_err(|error| {
+        let hint = too_many_files(&error).unwrap_or_else(|| "check the path".to_owned());
+        problem(key, path, &format!("can't be read ({error})"), &hint)
+    })
 }
 
 fn nothing_named(key: &str, what: &str, hint: &str) -> Problem {

@@ -77,9 +77,8 @@ impl Tokenizer {
         };
         let hash = xxhash_rust::xxh3::xxh3_64(json.as_bytes());
         let build = move || build(&json, &added_tokens);
-        let pipeline = Building::start("stoker-tokenizer", build).map_err(|error| {
-            Error::Bug(format!("a thread that builds a tokenizer can't be started ({error})"))
-        })?;
+        let pipeline = Building::start("stoker-tokenizer", build)
+            .map_err(|error| Error::no_thread("stoker-tokenizer", &error))?;
         Ok(Self { pipeline, path: path.clone(), options, specials, ids, hash })
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::family::CLIP;
-use crate::error::Problem;
+use crate::error::{Problem, too_many_files};
 
 /// What a model does with images.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,9 +115,11 @@ pub(super) fn find(folder: &Path) -> Result<Option<Model>, Vec<Problem>> {
 }
 
 fn load(path: &Path) -> Result<File, Vec<Problem>> {
-    let problem = |reason: String, hint| vec![problem(path, &reason, hint)];
-    let bytes = std::fs::read(path)
-        .map_err(|error| problem(format!("can't be read ({error})"), "check the path"))?;
+    let problem = |reason: String, hint: &str| vec![problem(path, &reason, hint)];
+    let bytes = std::fs::read(path).map_err(|error| {
+        let hint = too_many_files(&error).unwrap_or_else(|| "check the path".to_owned());
+        problem(format!("can't be read ({error})"), &hint)
+    })?;
     serde_json::from_slice(&bytes)
         .map_err(|error| problem(format!("not understood ({error})"), "get the file anew"))
 }
