@@ -7,6 +7,7 @@ The last number is that of the step to stop at.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ class Model(lightning.LightningModule):
 def main(recipe: str, saved: Path, until: int) -> None:
     """Trains to a step, and saves."""
     trainer = lightning.Trainer(
-        max_steps=until, accelerator="cpu", use_distributed_sampler=False, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        max_steps=until, accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        use_distributed_sampler=False, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     data = DataModule(lambda: stoker.Loader(recipe))  # opened once the rank is known
     trainer.fit(Model(), data, ckpt_path=saved if saved.exists() else None)

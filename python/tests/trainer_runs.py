@@ -48,9 +48,12 @@ class Runs:
         )
 
     def __call__(
-        self, example: str, *arguments: str | Path | int, folder: Path, ranks: int = 1
+        self, example: str, *arguments: str | Path | int, folder: Path, ranks: int | None = None
     ) -> list[list[dict[str, str]]]:
-        """Runs an example on so many ranks; gives for each what its model was given, in order."""
+        """Runs an example; gives for each rank what its model was given, in order.
+
+        With `ranks` it is started as torchrun does it.
+        """
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         argv = [str(EXAMPLES / f"{example}.py"), *map(str, arguments)]
@@ -58,9 +61,9 @@ class Runs:
         job = {"argv": argv, "folder": str(folder), "ranks": ranks, "port": port}
         print(json.dumps(job), file=self._process.stdin, flush=True)
         codes = json.loads(self._process.stdout.readline())
-        said = [(folder / f"{rank}.txt").read_text() for rank in range(ranks)]
-        assert codes == [0] * ranks, "\n".join(said)
-        records = [(folder / f"{rank}.jsonl").read_text() for rank in range(ranks)]
+        said = [(folder / f"{rank}.txt").read_text() for rank in range(ranks or 1)]
+        assert not any(codes), "\n".join(said)
+        records = [(folder / f"{rank}.jsonl").read_text() for rank in range(ranks or 1)]
         return [[json.loads(line) for line in record.splitlines()] for record in records]
 
     def close(self) -> None:
@@ -70,7 +73,7 @@ class Runs:
 
 def serve() -> None:
     import lightning.pytorch  # noqa: F401
-    import torch.distributed.checkpoint.state_dict  # noqa: F401
+    import torch.distributed.checkpoint.state_dict
     import torch.distributed.fsdp  # noqa: F401
     import transformers.trainer  # noqa: F401
     import trl.trainer.sft_trainer  # noqa: F401
@@ -78,7 +81,7 @@ def serve() -> None:
 
     for line in sys.stdin:
         job = json.loads(line)
-        children = [os.fork() or run(job, rank) for rank in range(job["ranks"])]
+        children = [os.fork() or run(job, rank) for rank in range(job["ranks"] or 1)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         print(json.dumps(codes), flush=True)
 
@@ -91,16 +94,13 @@ def run(job: dict, rank: int) -> None:
         output = os.open(folder / f"{rank}.txt", os.O_CREAT | os.O_WRONLY)
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
-        names = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0}
-        names |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), job["ranks"])
-        names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": job["port"], "GLOO_SOCKET_IFNAME": "lo"}
-        if job["ranks"] > 1:  # as torchrun
-            os.environ |= {name: str(value) for name, value in names.items()}
+        if job["ranks"]:
+            launch(rank, job["ranks"], job["port"])
         record(folder / f"{rank}.jsonl")
         sys.argv = job["argv"]
         sys.path.insert(0, str(EXAMPLES))
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
-        signal_in(PATIENCE)
+        end_in(PATIENCE)
         runpy.run_path(job["argv"][0], run_name="__main__")
         code = 0
     except BaseException:
@@ -113,7 +113,15 @@ def run(job: dict, rank: int) -> None:
         os._exit(code)
 
 
-def signal_in(seconds: int) -> None:
+def launch(rank: int, ranks: int, port: int) -> None:
+    """What torchrun tells a process."""
+    names = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "none"}
+    names |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), ranks)
+    names |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ |= {name: str(value) for name, value in names.items()}
+
+
+def end_in(seconds: int) -> None:
     """Ends this process should it hang."""
     import faulthandler
 
@@ -122,18 +130,26 @@ def signal_in(seconds: int) -> None:
 
 def record(path: Path) -> None:
     """Has the model write down what it is given, whoever calls it."""
-    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
+    from transformers.models.qwen3_vl import modeling_qwen3_vl as models
 
-    forward = Qwen3VLModel.forward
     path.touch()
+    whole, inner = models.Qwen3VLForConditionalGeneration, models.Qwen3VLModel
+    labels: dict[str, str] = {}
+    forward, inner_forward = whole.forward, inner.forward
 
     @functools.wraps(forward)
-    def recorded(self, *arguments, **tensors):
-        with path.open("a") as lines:
-            print(json.dumps(digests(tensors)), file=lines)
+    def outer(self, *arguments, **tensors):
+        labels.update(digests({"labels": tensors.get("labels")}))
         return forward(self, *arguments, **tensors)
 
-    Qwen3VLModel.forward = recorded
+    @functools.wraps(inner_forward)
+    def recorded(self, *arguments, **tensors):
+        with path.open("a") as lines:
+            print(json.dumps(digests(tensors) | labels), file=lines)
+        labels.clear()
+        return inner_forward(self, *arguments, **tensors)
+
+    whole.forward, inner.forward = outer, recorded
 
 
 if __name__ == "__main__":

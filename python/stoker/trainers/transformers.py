@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from stoker.trainers.data_loader import DataLoader
+from stoker.trainers.data_loader import Batches, DataLoader
 from stoker.trainers.passes import check_loader, is_loader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -96,7 +97,6 @@ class TrainerMixin:
     """
 
     args: Any
-    train_dataset: Any
     eval_dataset: Any
 
     def __init__(
@@ -107,22 +107,24 @@ class TrainerMixin:
         callbacks: list[Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        self._train_loader = check_loader(train_dataset)
+        self._eval_loader = eval_dataset if is_loader(eval_dataset) else None
         super().__init__(
             *args,
-            train_dataset=_StandIn(check_loader(train_dataset)),
-            eval_dataset=_StandIn(eval_dataset) if is_loader(eval_dataset) else eval_dataset,
+            train_dataset=_stand_in(self._train_loader),
+            eval_dataset=_stand_in(self._eval_loader) if self._eval_loader else eval_dataset,
             callbacks=[*(callbacks or ()), LoaderState()],
             **kwargs,
         )
 
     def get_train_dataloader(self) -> DataLoader:
         """The loader's batches, which are this rank's already: nothing deals them out to ranks."""
-        return self._data_loader(self.train_dataset.loader)
+        return self._data_loader(self._train_loader)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """The batches of a pass over `eval_dataset`, where that is a loader."""
-        chosen = self.eval_dataset if eval_dataset is None else eval_dataset
-        loader = chosen.loader if isinstance(chosen, _StandIn) else chosen
+        own = eval_dataset is None or eval_dataset is self.eval_dataset
+        loader = self._eval_loader if own else eval_dataset
         if is_loader(loader):
             return self._data_loader(loader)
         return super().get_eval_dataloader(eval_dataset)  # type: ignore[misc]
@@ -145,17 +147,12 @@ class TrainerMixin:
         return DataLoader(loader, self.args.device)
 
 
-class _StandIn:
+def _stand_in(loader: Loader) -> Any:
     """What trainers look at to find out what kind of data there is, without taking a batch of it.
 
-    To TRL's it says that there are images, so that they leave the data as they are.
+    TRL's leave data as they are that have images, and want them in a `datasets.Dataset`.
     """
-
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        yield {"messages": [], "images": []}
-
-    def __len__(self) -> int:
-        return len(self.loader)
+    datasets = sys.modules.get("datasets")
+    if datasets is None:
+        return Batches(loader)
+    return datasets.Dataset.from_dict({"messages": [[]], "images": [[]]})
