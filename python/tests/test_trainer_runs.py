@@ -10,7 +10,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import stoker
@@ -138,4 +137,3 @@ def test_trainers_own_libraries_are_imported_by_their_modules_only():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert "torch" not in Path(stoker.__file__).read_text().replace("imports neither torch", "")

@@ -121,6 +121,20 @@ def test_skipping_batches_costs_nothing_after_a_state_and_is_done_without(recipe
         assert samples == 10, "what was trained on is not made again"
 
 
+def test_batches_are_skipped_in_each_pass_and_the_end_stays_the_end(recipe, straight):
+    data = DataLoader(open_loader(recipe))
+    for _ in range(2):
+        assert seen(data) == straight[:5]
+        assert seen(accelerate.skip_first_batches(data, 2)) == straight[2:5]
+        skipped = iter(accelerate.skip_first_batches(data, 3))
+        assert seen([next(skipped), next(skipped)]) == straight[3:5]
+        for _ in range(3):
+            assert next(skipped, None) is None
+        counted = [batch for _, batch in zip(range(5), data, strict=False)]
+        assert seen(counted) == straight[:5]
+        assert seen(accelerate.skip_first_batches(data, 4)) == straight[4:5]
+
+
 def test_worker_processes_are_refused(recipe):
     for dataset, how in (
         (Batches(open_loader(recipe)), {"batch_size": None}),

@@ -129,20 +129,27 @@ class _Source(torch.utils.data.Dataset):
         self._target = target
         self._state: dict[str, Any] | None = None
         self._restored = False
+        self._expected: int | None = None
+        self._over = False
         self.at_end = False
 
     def __getitems__(self, numbers: Sequence[int]) -> dict[str, Any]:
         """The next batch.
 
-        A number beyond the next one says that those between were skipped.
+        A number that does not follow the one before is the first of a loop. One beyond the next
+        batch says that those between were skipped.
 
         Raises:
             StopIteration: The pass is over.
         """
         refuse_workers()
         (number,) = numbers
-        if number == 0 or self._state is None:
+        if number != self._expected:
+            self._over = False
             self._passes.begin()
+        self._expected = number + 1
+        if self._over:
+            raise StopIteration
         if not self._restored:
             while self._passes.place(self.state_dict()) < number:
                 self._take()
@@ -152,7 +159,8 @@ class _Source(torch.utils.data.Dataset):
         try:
             batch = self._passes.take()
         except StopIteration:
-            self._state, self._restored = self._passes.loader.state_dict(), False
+            self._state = self._passes.loader.state_dict()
+            self._restored, self._over = False, True
             raise
         self._state = batch.state_dict()
         self.at_end = self._passes.complete(self._state)
@@ -163,7 +171,8 @@ class _Source(torch.utils.data.Dataset):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._passes.loader.load_state_dict(state)
-        self._state, self._restored, self.at_end = None, True, False
+        self._state, self._expected = None, None
+        self._restored, self.at_end = True, False
 
 
 class _Numbers(torch.utils.data.Sampler):

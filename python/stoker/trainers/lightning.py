@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch import LightningDataModule
+try:
+    from lightning.pytorch import LightningDataModule
+except ModuleNotFoundError:  # the same, by its older name
+    from pytorch_lightning import LightningDataModule
 
 from stoker.trainers.passes import Passes
 

@@ -86,10 +86,13 @@ class Passes:
         self._begun = False
         return batch
 
-    def place(self, state: Mapping[str, Any]) -> int:
-        """How many batches of its pass this rank has had at a state."""
-        return 0 if state["ended"] else state["batches"] // self.loader.world_size
-
     def complete(self, state: Mapping[str, Any]) -> bool:
         """Whether a state is that after the last batch of a pass, as far as is known."""
-        return self.place(state) == length(self.loader)
+        return self._had(state) == length(self.loader)
+
+    def place(self, state: Mapping[str, Any]) -> int:
+        """How many batches of the pass that a state is in this rank has had."""
+        return 0 if state["ended"] or self.complete(state) else self._had(state)
+
+    def _had(self, state: Mapping[str, Any]) -> int:
+        return state["batches"] // self.loader.world_size
