@@ -164,6 +164,7 @@ class _Source(torch.utils.data.Dataset):
             raise
         self._state = batch.state_dict()
         self.at_end = self._passes.complete(self._state)
+        self._restored = self._restored and not self.at_end
         return batch
 
     def state_dict(self) -> dict[str, Any]:
