@@ -85,7 +85,7 @@ def read(words: str, numbers: dict) -> Report:
 def _flat(numbers: dict) -> Iterator[tuple[str, float]]:
     for name, value in numbers.items():
         if name == "rooms":
-            value = {room["room"]: room for room in value}  # noqa: PLW2901
+            value = {room["room"]: room for room in value}
         if isinstance(value, dict):
             for below, number in _flat(value):
                 yield f"{name}/{below}", number
