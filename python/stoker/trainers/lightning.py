@@ -58,7 +58,7 @@ class DataModule(LightningDataModule):
 
     def val_dataloader(self) -> _Loop | list[Any]:
         """What to validate with."""
-        return [] if self._open_validate is None else _Loop(self._open_validate())
+        return [] if self._open_validate is None else _Anew(self._open_validate())
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning stores in a checkpoint."""
@@ -110,6 +110,21 @@ class _Loop:
     def load(self, state: Mapping[str, Any]) -> None:
         self._passes.loader.load_state_dict(state)
         self._state = None
+
+
+class _Anew(_Loop):
+    """Begins at the beginning whatever became of the loop before, such as Lightning's sanity check.
+
+    That takes some batches, and leaves the rest of the pass.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader)
+        self._start = loader.state_dict()
+
+    def __iter__(self) -> Iterator[_Handed]:
+        self.load(self._start)
+        return super().__iter__()
 
 
 class _Handed:
