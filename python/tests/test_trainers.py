@@ -268,6 +268,14 @@ def test_a_loader_of_other_ranks_than_the_trainers_is_refused(recipe, tmp_path):
         trainer(stoker.Loader(recipe, rank=0, world_size=2), tmp_path).train()
 
 
+def test_a_trainer_may_have_nothing_to_train_on(recipe, tmp_path):
+    without = trainer(None, tmp_path)
+    without.evaluate(open_loader(recipe))
+    assert len(without.model.given) == 5
+    with pytest.raises(ValueError, match=r"no train_dataset: give the trainer a stoker\.Loader"):
+        without.train()
+
+
 def test_several_gpus_of_one_process_are_refused(recipe, tmp_path, monkeypatch):
     two = trainer(open_loader(recipe), tmp_path)
     monkeypatch.setattr(two.args, "_n_gpu", 2)
@@ -341,6 +349,32 @@ def test_lightning_goes_on_where_it_looks_ahead(recipe, tmp_path):
     rest = fit(recipe, tmp_path, tmp_path / "step=4.ckpt", max_steps=6)
     assert len(whole.given) == 6
     assert rest.given == whole.given[4:]
+
+
+def test_lightning_opens_a_loader_again_and_closes_it(recipe, straight, tmp_path):
+    opened = []
+
+    def opener():
+        opened.append(open_loader(recipe))
+        return opened[-1]
+
+    data = DataModule(opener)
+    for _ in range(2):
+        module = Module()
+        trainer = lightning.Trainer(
+            accelerator="cpu", logger=False, enable_checkpointing=False, max_epochs=2,
+            enable_progress_bar=False, enable_model_summary=False,
+            reload_dataloaders_every_n_epochs=1,
+        )  # fmt: skip
+        trainer.fit(module, data)
+        trainer.save_checkpoint(tmp_path / "saved.ckpt")
+        assert module.model.given == straight, "in each fit"
+    assert len(opened) == 4
+    for loader in opened:
+        with pytest.raises(stoker.StoppedError):
+            next(loader)
+    saved = torch.load(tmp_path / "saved.ckpt")["DataModule"]["loader"]
+    assert saved == opened[-1].state_dict()
 
 
 def test_lightning_validates_with_a_loader_of_its_own(recipe, straight):

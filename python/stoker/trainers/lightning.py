@@ -1,10 +1,4 @@
-"""For Lightning's `Trainer`.
-
-from stoker.trainers.lightning import DataModule
-
-data = DataModule(lambda: stoker.Loader("recipe.toml"))
-lightning.Trainer(use_distributed_sampler=False).fit(model, data)
-"""
+"""For Lightning's `Trainer`: a data module that opens loaders, and keeps their state."""
 
 from __future__ import annotations
 
@@ -15,7 +9,7 @@ try:
 except ModuleNotFoundError:  # the same, by its older name
     from pytorch_lightning import LightningDataModule
 
-from stoker.trainers.passes import Passes
+from stoker.trainers.passes import Passes, check_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,18 +41,36 @@ class DataModule(LightningDataModule):
         self._open_validate = validate
         self._train: _Loop | None = None
         self._state: dict[str, Any] | None = None
+        self._opened: list[Loader] = []
+
+    def setup(self, stage: str) -> None:
+        """Forgets what an earlier `fit` trained on."""
+        if stage == "fit":
+            self._train = None
 
     def train_dataloader(self) -> _Loop:
-        """What to train with."""
-        loader = self._open_train()
-        if self._state is not None:
-            loader.load_state_dict(self._state)
-        self._train = _Loop(loader)
+        """What to train with; opened again in the middle of a `fit`, it goes on."""
+        state = self._state if self._train is None else self._train.state()
+        self._train = _Loop(self._open(self._open_train))
+        if state is not None:
+            self._train.load(state)
         return self._train
 
     def val_dataloader(self) -> _Loop | list[Any]:
         """What to validate with."""
-        return [] if self._open_validate is None else _Anew(self._open_validate())
+        return [] if self._open_validate is None else _Anew(self._open(self._open_validate))
+
+    def _open(self, opener: Callable[[], Loader]) -> Loader:
+        loader = check_loader(opener())
+        self._opened.append(loader)
+        return loader
+
+    def teardown(self, stage: str) -> None:  # noqa: ARG002
+        """Closes the loaders."""
+        for loader in self._opened:
+            loader.close()
+        self._opened.clear()
+        self._state = None
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning stores in a checkpoint."""

@@ -25,6 +25,9 @@ class Loader(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on there."""
 
+    def close(self) -> None:
+        """Ends its threads."""
+
 
 def is_loader(found: Any) -> bool:
     """Whether this is a `Loader`."""

@@ -107,11 +107,11 @@ class TrainerMixin:
         callbacks: list[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._train_loader = check_loader(train_dataset)
+        self._train_loader = None if train_dataset is None else check_loader(train_dataset)
         self._eval_loader = eval_dataset if is_loader(eval_dataset) else None
         super().__init__(
             *args,
-            train_dataset=_stand_in(self._train_loader),
+            train_dataset=_stand_in(self._train_loader) if self._train_loader else None,
             eval_dataset=_stand_in(self._eval_loader) if self._eval_loader else eval_dataset,
             callbacks=[*(callbacks or ()), LoaderState()],
             **kwargs,
@@ -119,6 +119,8 @@ class TrainerMixin:
 
     def get_train_dataloader(self) -> DataLoader:
         """The loader's batches, which are this rank's already: nothing deals them out to ranks."""
+        if self._train_loader is None:
+            raise ValueError("there is no train_dataset: give the trainer a stoker.Loader")
         return self._data_loader(self._train_loader)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
