@@ -34,10 +34,15 @@ VISION = {
 }
 
 
+def tiny_model() -> Qwen3VLForConditionalGeneration:
+    """The same on all ranks."""
+    torch.manual_seed(0)
+    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=TEXT, vision_config=VISION))
+
+
 def main(recipe: str) -> None:
     """Trains for as long as the recipe lasts."""
-    torch.manual_seed(0)
-    model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=TEXT, vision_config=VISION))
+    model = tiny_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     with stoker.Loader(recipe, rank=0, world_size=1) as loader:
         for step, batch in enumerate(loader):

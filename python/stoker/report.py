@@ -6,6 +6,10 @@ For example `report.wait.ratio`, `report.rooms[0].busy_seconds`, `report.memory.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Report(SimpleNamespace):
@@ -58,6 +62,14 @@ class Report(SimpleNamespace):
         """All numbers as plain dicts and lists."""
         return vars(self)["_numbers"]
 
+    def stats(self, prefix: str = "stoker/") -> dict[str, float]:
+        """All that is one number, flat, by names such as `stoker/rooms/vision/busy_seconds`.
+
+        For `wandb.log`, or TensorBoard's `add_scalar` for each. What is not known yet is left out,
+        and so is what is no single number: waits one by one, and bad samples.
+        """
+        return {prefix + name: value for name, value in _flat(self.as_dict())}
+
     def __str__(self) -> str:
         return vars(self)["_words"]
 
@@ -68,6 +80,17 @@ def read(words: str, numbers: dict) -> Report:
     """Makes a report of the engine's words and numbers."""
     fields = {name: _attributes(value) for name, value in numbers.items()}
     return Report(**fields, _numbers=numbers, _words=words)
+
+
+def _flat(numbers: dict) -> Iterator[tuple[str, float]]:
+    for name, value in numbers.items():
+        if name == "rooms":
+            value = {room["room"]: room for room in value}
+        if isinstance(value, dict):
+            for below, number in _flat(value):
+                yield f"{name}/{below}", number
+        elif isinstance(value, (int, float)):
+            yield name, float(value)
 
 
 def _attributes(value: object) -> object:

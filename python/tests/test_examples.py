@@ -36,7 +36,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_an_example_is_one_idea_on_one_page(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 60
-    assert f"python examples/{path.name} " in text, "it says how to run it"
+    assert re.search(rf"^    (python|torchrun .*) examples/{path.name} ", text, re.M), (
+        "how to run it"
+    )
 
 
 def test_looking_at_data_shows_shapes_shares_and_what_is_learned(made):

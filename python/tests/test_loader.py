@@ -162,6 +162,24 @@ def test_the_report_has_numbers_and_words(recipe):
     assert "the trainer waited" in str(report)
 
 
+def test_the_numbers_of_a_report_are_flat_for_those_who_plot_them(recipe):
+    with stoker.Loader(recipe) as loader:
+        next(loader)
+        early = loader.report().stats()
+        list(loader)
+        report = loader.report()
+    stats = report.stats()
+    assert all(type(value) is float for value in stats.values())
+    assert stats["stoker/samples"] == report.samples == 24
+    assert stats["stoker/wait/ratio"] == report.wait.ratio
+    busy = {room.room: room.busy_seconds for room in report.rooms}
+    assert stats["stoker/rooms/vision/busy_seconds"] == busy["vision"]
+    assert stats["stoker/fetch/requests"] == report.fetch.requests
+    assert "stoker/wait/ratio" not in early, "of a single batch there is none"
+    assert early.keys() < stats.keys()
+    assert report.stats("data.").keys() == {"data." + name[7:] for name in stats}
+
+
 def test_the_words_of_a_report_follow_from_its_numbers(recipe):
     with stoker.Loader(recipe) as loader:
         for batches in (0, 4):

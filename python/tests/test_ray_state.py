@@ -12,7 +12,9 @@ pytest.importorskip("ray")
 
 import stoker
 from stoker.ray import RayLoader
+from stoker.trainers import DataLoader
 from torch import distributed
+from trainer_runs import digests
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -63,6 +65,20 @@ def test_after_its_end_was_seen_a_resumed_run_begins_anew_and_after_its_last_bat
     loader.load_state_dict(end)
     assert loader.state_dict() == end
     assert sequences(loader) == list(range(12))
+
+
+def test_trainers_take_it_as_they_take_a_loader(loader, recipe):
+    with stoker.Loader(recipe) as plain:
+        whole = [digests(batch.to("cpu")) for batch in plain]
+    data = DataLoader(loader)
+    assert len(data) == 12
+    first = [digests(batch) for _, batch in zip(range(5), data, strict=False)]
+    state = data.state_dict()
+    assert first == whole[:5]
+    assert [digests(batch) for batch in data] == whole[5:]
+    data.load_state_dict(state)
+    assert [digests(batch) for batch in data] == whole[5:]
+    assert [digests(batch) for batch in data] == whole
 
 
 def test_the_rank_is_that_in_the_group(recipe, tmp_path):

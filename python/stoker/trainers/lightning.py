@@ -1,0 +1,151 @@
+"""For Lightning's `Trainer`: a data module that opens loaders, and keeps their state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+try:
+    from lightning.pytorch import LightningDataModule
+except ModuleNotFoundError:  # the same, by its older name
+    from pytorch_lightning import LightningDataModule
+
+from stoker.trainers.passes import Passes, check_loader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import torch
+
+    from stoker import Batch
+    from stoker.trainers.passes import Loader
+
+
+class DataModule(LightningDataModule):
+    """Loaders as a data module; the state of the one to train with is in each checkpoint.
+
+    `training_step` gets a dict of tensors on the module's device, all that the model's `forward`
+    takes. The state is that of the batch that was trained on last, though Lightning takes one more
+    where the length is not known; Lightning writes it on rank 0, and loads it on all ranks, whose
+    number may be another one.
+
+    Args:
+        train: Opens the loader to train with, in each process once its rank is known.
+        validate: Opens the one to validate with: a pass, `{"plan.remainder": "pad"}`.
+    """
+
+    def __init__(
+        self, train: Callable[[], Loader], validate: Callable[[], Loader] | None = None
+    ) -> None:
+        super().__init__()
+        self._open_train = train
+        self._open_validate = validate
+        self._train: _Loop | None = None
+        self._state: dict[str, Any] | None = None
+        self._opened: list[Loader] = []
+
+    def setup(self, stage: str) -> None:
+        """Forgets what an earlier `fit` trained on."""
+        if stage == "fit":
+            self._train = None
+
+    def train_dataloader(self) -> _Loop:
+        """What to train with; opened again in the middle of a `fit`, it goes on."""
+        state = self._state if self._train is None else self._train.state()
+        self._train = _Loop(self._open(self._open_train))
+        if state is not None:
+            self._train.load(state)
+        return self._train
+
+    def val_dataloader(self) -> _Loop | list[Any]:
+        """What to validate with."""
+        return [] if self._open_validate is None else _Anew(self._open(self._open_validate))
+
+    def _open(self, opener: Callable[[], Loader]) -> Loader:
+        loader = check_loader(opener())
+        self._opened.append(loader)
+        return loader
+
+    def teardown(self, stage: str) -> None:  # noqa: ARG002
+        """Closes the loaders."""
+        for loader in self._opened:
+            loader.close()
+        self._opened.clear()
+        self._state = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning stores in a checkpoint."""
+        return {} if self._train is None else {"loader": self._train.state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on there.
+
+        Raises:
+            ValueError: The checkpoint has no state of a loader.
+            CursorError: It is that of another recipe or other data; where the loader is opened.
+        """
+        if "loader" not in state_dict:
+            raise ValueError("the checkpoint was saved without a state of the loader")
+        self._state = state_dict["loader"]
+        if self._train is not None:
+            self._train.load(self._state)
+
+
+class _Loop:
+    """A loop over a pass of batches, which remembers the one that was put on the device last.
+
+    It is no `DataLoader`, as Lightning would take that apart, and has no `state_dict`: Lightning
+    would ask for it when the next batch was taken already.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._passes = Passes(loader)
+        self._state: dict[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[_Handed]:
+        self._passes.begin()
+        while True:
+            try:
+                batch = self._passes.take()
+            except StopIteration:
+                return
+            yield _Handed(batch, self)
+
+    def __len__(self) -> int:
+        return len(self._passes.loader)
+
+    def trained(self, batch: Batch) -> None:
+        self._state = batch.state_dict()
+
+    def state(self) -> dict[str, Any]:
+        return self._passes.loader.state_dict() if self._state is None else self._state
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._passes.loader.load_state_dict(state)
+        self._state = None
+
+
+class _Anew(_Loop):
+    """Begins at the beginning whatever became of the loop before, such as Lightning's sanity check.
+
+    That takes some batches, and leaves the rest of the pass.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__(loader)
+        self._start = loader.state_dict()
+
+    def __iter__(self) -> Iterator[_Handed]:
+        self.load(self._start)
+        return super().__iter__()
+
+
+class _Handed:
+    """A batch that was taken. Lightning puts it on the device just before it trains on it."""
+
+    def __init__(self, batch: Batch, loop: _Loop) -> None:
+        self._batch = batch
+        self._loop = loop
+
+    def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> dict[str, Any]:
+        self._loop.trained(self._batch)
+        return self._batch.to(device, non_blocking=non_blocking)
