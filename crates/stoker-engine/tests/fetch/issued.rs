@@ -81,8 +81,8 @@ fn keys_of_the_environment_that_ended_are_an_error_that_says_what_lasts() {
     let (id, secret, token) = (of("AccessKeyId"), of("SecretAccessKey"), of("Token"));
     let environment = [
         ("AWS_ACCESS_KEY_ID", id.as_str()),
-        ("AWS_SECRET_ACCESS_KEY", &secret),
-        ("AWS_SESSION_TOKEN", &token),
+        ("AWS_SECRET_ACCESS_KEY", secret.as_str()),
+        ("AWS_SESSION_TOKEN", token.as_str()),
     ];
     let (fetcher, _) = fetcher_in(&signed(server.endpoint()), &environment);
     assert_eq!(fetcher.read_blocking(&whole("key-1")).unwrap(), "bytes 1");
@@ -351,14 +351,9 @@ fn a_login_that_can_be_renewed_is_and_the_new_token_is_kept_for_all() {
     }
     let kept = std::fs::read(home.path().join(SESSION)).unwrap();
     let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
-    assert_eq!(
-        (&kept["accessToken"], &kept["refreshToken"]),
-        (&"second".into(), &"refresh-2".into())
-    );
-    assert_eq!(
-        (&kept["clientSecret"], &kept["region"]),
-        (&"of-client".into(), &"eu-west-1".into())
-    );
+    let of = |name: &str| kept[name].as_str().unwrap().to_owned();
+    assert_eq!([of("accessToken"), of("refreshToken")], ["second", "refresh-2"]);
+    assert_eq!([of("clientSecret"), of("region")], ["of-client", "eu-west-1"]);
 }
 
 #[test]

@@ -254,8 +254,8 @@ fn azure_is_asked_with_a_shared_key_as_its_documentation_has_it() {
     });
     let environment = [
         ("AZURE_STORAGE_ACCOUNT_NAME", "me"),
-        ("AZURE_STORAGE_ACCOUNT_KEY", &encoded),
-        ("AZURE_STORAGE_ENDPOINT", &endpoint),
+        ("AZURE_STORAGE_ACCOUNT_KEY", encoded.as_str()),
+        ("AZURE_STORAGE_ENDPOINT", endpoint.as_str()),
     ];
     let (fetcher, _) = fetcher_in(&recipe::Fetch::default(), &environment);
     let extent = Extent { object: azure("a b/ü.jpg"), range: Some(2..7) };
@@ -294,7 +294,7 @@ fn azure_is_asked_with_a_shared_access_signature_that_no_error_repeats() {
     let environment = [
         ("AZURE_STORAGE_ACCOUNT_NAME", "me"),
         ("AZURE_STORAGE_SAS_TOKEN", "?sv=2024-11-04&sp=r&sig=planted%2Bsignature%2Fplanted%3D"),
-        ("AZURE_STORAGE_ENDPOINT", &endpoint),
+        ("AZURE_STORAGE_ENDPOINT", endpoint.as_str()),
     ];
     let (fetcher, _) = fetcher_in(&recipe::Fetch::default(), &environment);
     let extent = Extent { object: azure("good"), range: None };

@@ -15,6 +15,8 @@ use super::{Obtained, Remedy, key, time_until, unconfigured};
 
 /// A program may wait for a network of its own, or for a key to be touched.
 const LIMIT: Duration = Duration::from_mins(1);
+/// How long to wait until a program that has said all is asked again whether it has ended.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Most that it may print.
 const MOST: u64 = 1 << 20;
 
@@ -85,8 +87,13 @@ fn read(child: &Mutex<Child>) -> std::io::Result<(Vec<u8>, bool)> {
     if let Some(output) = output {
         output.take(MOST).read_to_end(&mut printed)?;
     }
-    let ended = lock(child).wait()?;
-    Ok((printed, ended.success()))
+    // Not waited for under the lock, which whoever ends it must have.
+    loop {
+        if let Some(ended) = lock(child).try_wait()? {
+            return Ok((printed, ended.success()));
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 fn lock(child: &Mutex<Child>) -> std::sync::MutexGuard<'_, Child> {
