@@ -11,6 +11,7 @@
 
 mod backend;
 mod body;
+mod issuer;
 mod listing;
 mod profile;
 mod server;
@@ -18,5 +19,6 @@ mod service;
 mod shaping;
 
 pub use backend::Backend;
+pub use issuer::Issuer;
 pub use profile::{Draw, Profile, UnknownProfile};
 pub use server::{Config, Credentials, Error, Server, Stats};

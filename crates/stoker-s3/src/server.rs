@@ -17,6 +17,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::backend::Backend;
+use crate::issuer::Issuer;
 use crate::profile::Profile;
 use crate::service;
 use crate::shaping::{Line, Shaping};
@@ -32,6 +33,8 @@ pub struct Config {
     pub seed: u64,
     /// The one key pair that may sign requests.
     pub credentials: Credentials,
+    /// Who gives out credentials that end, besides that pair.
+    pub issuer: Option<Arc<Issuer>>,
     /// Whether unsigned requests are served too.
     pub unsigned: bool,
     /// How long each answer is held back, in place of the profile's draws: to tell a store's wait
@@ -50,6 +53,7 @@ impl Default for Config {
             profile: Profile::None,
             seed: 0,
             credentials: Credentials::default(),
+            issuer: None,
             unsigned: false,
             first_byte: None,
             rate: None,
@@ -167,7 +171,7 @@ impl Server {
             line: config.total_bandwidth.map(|bandwidth| Arc::new(Line::new(bandwidth))),
             counters: Arc::clone(&counters),
         };
-        let service = store.serve(&config.credentials, config.unsigned);
+        let service = store.serve(&config.credentials, config.issuer.as_deref(), config.unsigned);
         let (stop, stopped) = oneshot::channel();
         let counted = Arc::clone(&counters);
         let thread = thread::Builder::new()

@@ -23,6 +23,7 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use crate::backend::{Backend, Meta, Object};
 use crate::body::{self, Pace};
+use crate::issuer::{Book, Issuer, Verdict};
 use crate::listing::{Page, Query, page};
 use crate::server::{Counters, Credentials, InFlight};
 use crate::shaping::{Behaviour, Line, Shaping, target};
@@ -41,8 +42,8 @@ pub(crate) struct Store {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// The one key pair.
-struct Keys(Credentials);
+/// The one key pair, and those that an issuer gives out.
+struct Keys(Credentials, Option<Arc<Book>>);
 
 #[async_trait::async_trait]
 impl S3Auth for Keys {
@@ -50,30 +51,49 @@ impl S3Auth for Keys {
         if access_key == self.0.access_key_id {
             return Ok(self.0.secret_access_key.as_str().into());
         }
-        Err(s3_error!(InvalidAccessKeyId))
+        match self.1.as_ref().map_or(Verdict::Unknown, |book| book.judge(access_key)) {
+            Verdict::Good => Ok(Book::secret(access_key).into()),
+            Verdict::Ended => Err(s3_error!(ExpiredToken, "The provided token has expired.")),
+            Verdict::Unknown => Err(s3_error!(InvalidAccessKeyId)),
+        }
     }
 }
 
 /// Who may come in: whoever signs with the one key pair, and others if they are allowed.
 struct Door {
+    /// The one that needs no token.
+    access_key_id: String,
     unsigned: bool,
 }
 
 #[async_trait::async_trait]
 impl S3Access for Door {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        if self.unsigned || context.credentials().is_some() {
+        let Some(credentials) = context.credentials() else {
+            if self.unsigned {
+                return Ok(());
+            }
+            return Err(s3_error!(AccessDenied, "unsigned requests are not allowed"));
+        };
+        let id = &credentials.access_key;
+        let token = context.headers().get("x-amz-security-token");
+        if *id == self.access_key_id || token.is_some_and(|it| *it == Book::token(id).as_str()) {
             return Ok(());
         }
-        Err(s3_error!(AccessDenied, "unsigned requests are not allowed"))
+        Err(s3_error!(InvalidToken))
     }
 }
 
 impl Store {
-    pub(crate) fn serve(self, credentials: &Credentials, unsigned: bool) -> S3Service {
+    pub(crate) fn serve(
+        self,
+        credentials: &Credentials,
+        issuer: Option<&Issuer>,
+        unsigned: bool,
+    ) -> S3Service {
         let mut builder = S3ServiceBuilder::new(self);
-        builder.set_auth(Keys(credentials.clone()));
-        builder.set_access(Door { unsigned });
+        builder.set_auth(Keys(credentials.clone(), issuer.map(Issuer::book)));
+        builder.set_access(Door { access_key_id: credentials.access_key_id.clone(), unsigned });
         builder.build()
     }
 

@@ -23,7 +23,8 @@ use crate::metrics::{Metrics, Room, nanos};
 use crate::sample::Location;
 
 use super::failure::Failure;
-use super::refusal::{Secrets, refusal};
+use super::s3::Place;
+use super::send::send;
 use super::store::{Remote, Store};
 use super::{Fetcher, ObjectInfo, file};
 
@@ -57,6 +58,11 @@ impl InFlight {
         metrics.fetch.requests.add(1);
         metrics.fetch.in_flight.add(1);
         Self { metrics: Arc::clone(metrics), since: Instant::now(), _slot: slot }
+    }
+
+    /// Counts another request of the same attempt.
+    pub(super) fn again(&self) {
+        self.metrics.fetch.requests.add(1);
     }
 }
 
@@ -104,14 +110,8 @@ pub(super) async fn open(
     match &*store {
         Store::Files => open_file(ask, in_flight).await,
         Store::Remote(remote) => {
-            let mut request = request(remote, &ask)?;
-            remote.sign(&mut request).await?;
-            let secrets = Secrets::of(&request);
-            let answer = remote.client.execute(request).await;
-            let answer = answer.map_err(|error| Failure::of_way(&error))?;
-            if !answer.status().is_success() {
-                return Err(refusal(remote, answer, &secrets).await);
-            }
+            let make = |place: &Place| request(remote, place, &ask);
+            let answer = send(remote, &in_flight, make).await?;
             accept(answer, &ask, in_flight)
         }
     }
@@ -133,8 +133,8 @@ async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
     Ok(Opened { version: info.version, length, whole, body: Body::File(file, range), in_flight })
 }
 
-fn request(remote: &Remote, ask: &Ask) -> Result<HttpRequest, Failure> {
-    let url = remote.url(&ask.object)?;
+fn request(remote: &Remote, place: &Place, ask: &Ask) -> Result<HttpRequest, Failure> {
+    let url = remote.url(place, &ask.object)?;
     let invalid = |what: &str| Failure::permanent(FetchErrorKind::Unconfigured, what);
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = if ask.head { Method::HEAD } else { Method::GET };

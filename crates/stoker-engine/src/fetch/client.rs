@@ -5,6 +5,7 @@
 //! closes them (from 5 s on). HTTP/1, as one HTTP/2 connection is slower than many of HTTP/1. TLS is
 //! rustls with `ring`, given to each client by hand: the process-wide default is left alone.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -14,12 +15,15 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
 use crate::recipe;
 
 use super::address::{PublicNames, redirects};
+use super::environment::Environment;
 
 /// S3 closes idle connections after 5 to 20 s.
 const IDLE: Duration = Duration::from_secs(4);
@@ -31,19 +35,36 @@ const METADATA: Duration = Duration::from_millis(800);
 #[derive(Debug)]
 pub(super) struct Clients {
     config: recipe::Fetch,
+    ca_file: Option<PathBuf>,
     stores: OnceLock<Result<HttpClient, String>>,
+    local: OnceLock<Result<HttpClient, String>>,
     web: OnceLock<Result<HttpClient, String>>,
 }
 
 impl Clients {
-    pub(super) fn new(config: &recipe::Fetch) -> Self {
-        Self { config: config.clone(), stores: OnceLock::new(), web: OnceLock::new() }
+    /// Certificates that no machine knows come from the recipe or from the variable of AWS's tools
+    /// (the usual `SSL_CERT_FILE` takes the place of the machine's own).
+    pub(super) fn new(config: &recipe::Fetch, environment: &Environment) -> Self {
+        let ca_file = config.ca_file.as_deref().or_else(|| environment.get("AWS_CA_BUNDLE"));
+        Self {
+            config: config.clone(),
+            ca_file: ca_file.map(|path| environment.path(path)),
+            stores: OnceLock::new(),
+            local: OnceLock::new(),
+            web: OnceLock::new(),
+        }
     }
 
     /// For stores that the recipe names.
     pub(super) fn stores(&self) -> Result<HttpClient, String> {
         let make = || self.finish(self.builder()?.redirect(Policy::none()));
         self.stores.get_or_init(make).clone()
+    }
+
+    /// For services of this machine, which no proxy can reach and none may see.
+    pub(super) fn local(&self) -> Result<HttpClient, String> {
+        let make = || self.finish(self.builder()?.no_proxy().redirect(Policy::none()));
+        self.local.get_or_init(make).clone()
     }
 
     /// For addresses that data names.
@@ -64,7 +85,7 @@ impl Clients {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(config.concurrency as usize)
             .http1_only()
-            .tls_backend_preconfigured(tls()?))
+            .tls_backend_preconfigured(tls(self.ca_file.as_deref())?))
     }
 
     #[expect(clippy::unused_self, reason = "reads as a step of the two above")]
@@ -73,25 +94,44 @@ impl Clients {
     }
 }
 
-fn tls() -> Result<ClientConfig, String> {
+fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+    let more = ca_file.map_or(Ok(Vec::new()), certificates)?;
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&ring))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let config = match Verifier::new(ring) {
+    let config = match Verifier::new_with_extra_roots(more.clone(), ring) {
         Ok(verifier) => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth(),
-        // A machine without certificates can still use plain HTTP; HTTPS then fails by itself.
-        Err(_) => builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
+        // A machine without certificates has those of the file; without them HTTPS fails by itself.
+        Err(_) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(more);
+            builder.with_root_certificates(roots).with_no_client_auth()
+        }
     };
     Ok(config)
 }
 
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let shown = path.display();
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let read: Vec<_> =
+        read.map_err(|error| format!("the certificates in {shown} can't be read ({error})"))?;
+    if read.is_empty() {
+        return Err(format!("{shown} holds no certificates (PEM)"));
+    }
+    Ok(read)
+}
+
 /// Lends our client to the credential providers of `object_store`.
 #[derive(Debug)]
-pub(super) struct Connector(pub(super) HttpClient);
+pub(super) struct Connector {
+    pub(super) stores: HttpClient,
+    pub(super) local: HttpClient,
+}
 
 impl HttpConnector for Connector {
     /// Providers that ask metadata services come with a shorter limit on connecting.
@@ -99,9 +139,9 @@ impl HttpConnector for Connector {
         let limit =
             |options: &ClientOptions| options.get_config_value(&ClientConfigKey::ConnectTimeout);
         if limit(options) == limit(&ClientOptions::default()) {
-            return Ok(self.0.clone());
+            return Ok(self.stores.clone());
         }
-        Ok(HttpClient::new(Impatient(self.0.clone())))
+        Ok(HttpClient::new(Impatient(self.local.clone())))
     }
 }
 

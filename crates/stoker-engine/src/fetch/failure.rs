@@ -76,6 +76,9 @@ impl Failure {
                     .hint(NotPublic::HINT);
             }
             files = files.or_else(|| error.downcast_ref().and_then(too_many_files));
+            if let Some(failure) = untrusted(error) {
+                return failure;
+            }
             let reason = error.to_string();
             // Layers repeat each other.
             if reasons.last() != Some(&reason) {
@@ -108,6 +111,17 @@ impl Failure {
             _ => Self { hint: too_many_files(error), ..Self::transient(error.to_string()) },
         }
     }
+}
+
+/// A certificate that this machine has no reason to trust: another attempt meets the same one.
+fn untrusted(error: &(dyn std::error::Error + 'static)) -> Option<Failure> {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let error = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(why)) = error else { return None };
+    let reason = format!("the store's certificate is not trusted ({why:?})");
+    Some(Failure::permanent(FetchErrorKind::Unconfigured, reason).hint(
+        "for a store with an authority of its own, set fetch.ca-file to its certificate (PEM)",
+    ))
 }
 
 /// The attempts of one read.

@@ -19,8 +19,9 @@ use crate::sample::{Location, Scheme};
 use super::attempt::InFlight;
 use super::failure::{Failure, Tries};
 use super::read::pause;
-use super::refusal::{Secrets, refusal};
-use super::store::{Remote, Store};
+use super::s3::Place;
+use super::send::send;
+use super::store::Store;
 use super::{ObjectInfo, Room};
 
 /// Largest page: a thousand names of a kilobyte each, many times over.
@@ -65,21 +66,18 @@ async fn page(
     store: Arc<Store>,
     prefix: Arc<Location>,
     token: Option<String>,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 ) -> Result<Page, Failure> {
     let Store::Remote(remote) = &*store else { return Err(no_listings()) };
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    *request.uri_mut() = url(remote, &prefix, token.as_deref())?
-        .as_str()
-        .parse()
-        .map_err(|_| Failure::permanent(FetchErrorKind::Unconfigured, "not an address"))?;
-    remote.sign(&mut request).await?;
-    let secrets = Secrets::of(&request);
-    let answer = remote.client.execute(request).await;
-    let answer = answer.map_err(|error| Failure::of_way(&error))?;
-    if !answer.status().is_success() {
-        return Err(refusal(remote, answer, &secrets).await);
-    }
+    let make = |place: &Place| {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = url(place, &prefix, token.as_deref())?
+            .as_str()
+            .parse()
+            .map_err(|_| Failure::permanent(FetchErrorKind::Unconfigured, "not an address"))?;
+        Ok(request)
+    };
+    let answer = send(remote, &in_flight, make).await?;
     let mut stream = answer.into_parts().1.bytes_stream();
     let mut bytes = BytesMut::new();
     while let Some(chunk) = stream.next().await {
@@ -98,8 +96,11 @@ fn no_listings() -> Failure {
 }
 
 /// The address of a page.
-fn url(remote: &Remote, prefix: &Location, token: Option<&str>) -> Result<Url, Failure> {
-    let Some(base) = remote.base() else { return Err(no_listings()) };
+fn url(place: &Place, prefix: &Location, token: Option<&str>) -> Result<Url, Failure> {
+    if matches!(prefix.scheme, Scheme::Http | Scheme::Https) {
+        return Err(no_listings());
+    }
+    let base = &place.base;
     let (fixed, marker) = match prefix.scheme {
         Scheme::Az => ("restype=container&comp=list", "marker"),
         _ => ("list-type=2", "continuation-token"),

@@ -12,7 +12,10 @@
 mod address;
 mod attempt;
 mod client;
+mod cloud;
+mod credentials;
 mod descriptors;
+mod environment;
 mod failure;
 mod file;
 mod list;
@@ -20,6 +23,8 @@ mod read;
 mod reader;
 mod refusal;
 mod runtime;
+mod s3;
+mod send;
 mod store;
 
 use std::collections::HashMap;
@@ -32,6 +37,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
+pub use environment::Environment;
 pub use reader::Reader;
 
 use crate::error::{Error, Result};
@@ -39,10 +45,9 @@ use crate::metrics::Metrics;
 use crate::recipe;
 use crate::sample::{Extent, Location, Scheme};
 
-use client::Clients;
 use failure::Failure;
 use runtime::{Aborting, Runtime};
-use store::Store;
+use store::{Opener, Store};
 
 /// Reads objects. Clones share its thread, its connections and its limits.
 #[derive(Clone)]
@@ -63,20 +68,30 @@ struct Room {
     config: recipe::Fetch,
     metrics: Arc<Metrics>,
     runtime: Runtime,
-    clients: Clients,
+    opener: Opener,
     stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
     /// Requests that may be in flight, first come first served.
     slots: Arc<Semaphore>,
 }
 
 impl Fetcher {
-    /// A fetcher; its thread starts at the first use.
+    /// A fetcher with the credentials that this process's environment leads to; its thread starts
+    /// at the first use.
     pub fn new(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
+        Self::with_environment(config, metrics, Environment::of_process())
+    }
+
+    /// A fetcher with the credentials that another environment leads to.
+    pub fn with_environment(
+        config: &recipe::Fetch,
+        metrics: Arc<Metrics>,
+        environment: Environment,
+    ) -> Result<Self> {
         let room = Room {
             config: config.clone(),
             metrics,
             runtime: Runtime::default(),
-            clients: Clients::new(config),
+            opener: Opener::new(config, environment),
             stores: Mutex::default(),
             slots: Arc::new(Semaphore::new(descriptors::requests(config.concurrency))),
         };
@@ -213,7 +228,7 @@ impl Room {
         if let Some(store) = stores.get(&key) {
             return Ok(Arc::clone(store));
         }
-        let store = Arc::new(Store::open(&self.config, &self.clients, object)?);
+        let store = Arc::new(self.opener.open(object)?);
         stores.insert(key, Arc::clone(&store));
         Ok(store)
     }

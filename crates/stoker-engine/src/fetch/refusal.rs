@@ -5,18 +5,21 @@
 //! request said in confidence ([`Secrets`]) is not kept either.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
+use chrono::DateTime;
 use futures::StreamExt;
 use object_store::client::{HttpRequest, HttpResponse};
+use percent_encoding::percent_decode_str;
 use reqwest::StatusCode;
-use reqwest::header::AUTHORIZATION;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use crate::error::FetchErrorKind;
 
 use super::attempt::changed;
 use super::failure::{Again, Failure};
+use super::s3::is_region;
 use super::store::Remote;
 
 /// How much of an error's text is read, and how long that may take.
@@ -37,7 +40,17 @@ impl Secrets {
         let headers = request.headers();
         let headers = [headers.get(AUTHORIZATION), headers.get("x-amz-security-token")];
         let headers = headers.into_iter().flatten().filter_map(|value| value.to_str().ok());
-        Self::among(headers.chain(request.uri().query()))
+        let query = request.uri().query().unwrap_or_default();
+        // As it was sent, and as a store would quote it.
+        let decoded = percent_decode_str(query).decode_utf8_lossy();
+        Self::among(headers.chain([query, decoded.as_ref()]))
+    }
+
+    /// With words of the body.
+    pub(super) fn and<'a>(self, texts: impl Iterator<Item = &'a str>) -> Self {
+        let Self(mut words) = self;
+        words.extend(Self::among(texts).0);
+        Self(words)
     }
 
     fn among<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
@@ -50,8 +63,25 @@ impl Secrets {
     }
 }
 
+/// What a bad answer means, and what else than giving up can be done about it.
+pub(super) struct Refusal {
+    pub(super) failure: Failure,
+    /// Whether it is the credentials that it does not take, or no longer.
+    pub(super) ended: bool,
+    /// Where the bucket is.
+    pub(super) region: Option<String>,
+    has_words: bool,
+}
+
+impl Refusal {
+    /// Whether it says nothing about a request that may have been wrong.
+    pub(super) fn is_wordless(&self) -> bool {
+        !self.has_words && matches!(self.failure.status, Some(301 | 400 | 401 | 403))
+    }
+}
+
 /// What a bad answer means.
-pub(super) async fn refusal(remote: &Remote, answer: HttpResponse, secrets: &Secrets) -> Failure {
+pub(super) async fn refusal(remote: &Remote, answer: HttpResponse, secrets: &Secrets) -> Refusal {
     let (head, body) = answer.into_parts();
     let mut stream = body.bytes_stream();
     let mut bytes = BytesMut::new();
@@ -67,22 +97,55 @@ pub(super) async fn refusal(remote: &Remote, answer: HttpResponse, secrets: &Sec
     tokio::time::timeout(ERROR_TIME, reading).await.unwrap_or_default();
     let told = Told::read(&bytes, secrets);
     let mut failure = meaning(head.status, told.as_ref(), remote.is_unsigned());
-    if let Some(region) = head.headers.get("x-amz-bucket-region").and_then(|it| it.to_str().ok())
+    let header = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let text = String::from_utf8_lossy(&bytes);
+    let regions = [header("x-amz-bucket-region"), element(&text, "Region")];
+    let region = regions.into_iter().flatten().find(|region| is_region(region)).map(str::to_owned);
+    let code = told.as_ref().map(|told| told.code.as_str());
+    if let Some(region) = &region
         && failure.kind == FetchErrorKind::Unconfigured
     {
         failure = failure.hint(format!("the bucket is in {region}: set fetch.region"));
     }
-    failure
+    if code == Some("RequestTimeTooSkewed")
+        && let Some(hint) = header("date").and_then(skew)
+    {
+        failure = failure.hint(hint);
+    }
+    let ended = ends(head.status, code, remote.is_bearer());
+    Refusal { failure, ended, region, has_words: told.is_some() }
+}
+
+/// Whether others may be taken where these credentials are not.
+fn ends(status: StatusCode, code: Option<&str>, bearer: bool) -> bool {
+    let of_s3 = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"];
+    match status.as_u16() {
+        400 | 403 => code.is_some_and(|code| of_s3.contains(&code)),
+        401 => bearer,
+        _ => false,
+    }
+}
+
+/// How far this machine's clock is from the store's.
+fn skew(date: &str) -> Option<String> {
+    let theirs = DateTime::parse_from_rfc2822(date).ok()?.timestamp();
+    #[expect(clippy::disallowed_methods, reason = "it is what the store objects to")]
+    let ours = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs() as i64;
+    let (minutes, way) = match ours - theirs {
+        late @ ..0 => (-late / 60, "behind"),
+        early => (early / 60, "ahead of"),
+    };
+    Some(format!("set this machine's clock, which is {minutes} minutes {way} the store's"))
 }
 
 /// What the store says.
-struct Told {
-    code: String,
+pub(super) struct Told {
+    pub(super) code: String,
     message: Option<String>,
 }
 
 impl Told {
-    fn read(text: &[u8], secrets: &Secrets) -> Option<Self> {
+    pub(super) fn read(text: &[u8], secrets: &Secrets) -> Option<Self> {
         let text = String::from_utf8_lossy(text);
         let code = element(&text, "Code")?;
         let plain = code.len() <= 64 && code.chars().all(|letter| letter.is_ascii_alphanumeric());
@@ -130,6 +193,14 @@ fn meaning(status: StatusCode, told: Option<&Told>, unsigned: bool) -> Failure {
         (404 | 410, _) => (NotFound, Again::Never, "no such object", None),
         (400 | 403, Some("ExpiredToken")) => {
             (Denied, Again::Soon, "the credentials have expired", Some("renew them"))
+        }
+        (400, Some("InvalidToken" | "TokenRefreshRequired")) => {
+            let hint = "check the session token: it must be of the same login as the keys";
+            (Denied, Again::Never, "the store does not take the credentials", Some(hint))
+        }
+        (403, Some("InvalidAccessKeyId")) => {
+            let hint = "check the key id, and that fetch.endpoint is the store that gave it";
+            (Denied, Again::Never, "the store does not know the key", Some(hint))
         }
         (401 | 403, _) if unsigned => {
             let hint = "requests go unsigned: set fetch.anonymous = false and give credentials";

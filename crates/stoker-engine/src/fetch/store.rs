@@ -5,16 +5,16 @@
 //! `object_store` refuse or rewrite some of these). What can't be said in a URL, a `.` or `..`
 //! segment, is refused rather than fetched from somewhere else.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
+use object_store::RetryConfig;
+use object_store::aws::AwsAuthorizer;
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzureBuilder,
 };
 use object_store::client::{HttpClient, HttpRequest};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::{CredentialProvider, RetryConfig};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
@@ -25,15 +25,15 @@ use crate::sample::{Location, Scheme};
 
 use super::address;
 use super::client::{Clients, Connector};
+use super::cloud::{Cloud, Provider};
+use super::credentials::{Aws, Means, Profiles, Settings};
+use super::environment::Environment;
 use super::failure::Failure;
+use super::s3::{Bucket, Place, region};
 
 /// What stays as it is in a key: the unreserved characters and the slash.
 const KEY: AsciiSet =
     NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// For how long a failure to find credentials stands: the reads that wait behind it fail at once.
-const UNCONFIGURED_FOR: Duration = Duration::from_secs(10);
-
-type Provider<C> = Arc<dyn CredentialProvider<Credential = C>>;
 
 /// One bucket, container, host or file system.
 #[derive(Debug)]
@@ -47,123 +47,156 @@ pub(super) enum Store {
 pub(super) struct Remote {
     pub(super) client: HttpClient,
     signer: Signer,
-    /// What the key is appended to; `None` where the object's address is its URL.
-    base: Option<String>,
-    unconfigured: Mutex<Option<(Instant, Failure)>>,
+    place: RwLock<Arc<Place>>,
+    /// Of a store that has regions.
+    bucket: Option<Bucket>,
 }
 
 #[derive(Debug)]
 enum Signer {
     Unsigned,
-    Aws { provider: Provider<AwsCredential>, region: String, requester_pays: bool },
-    Gcp(Provider<GcpCredential>),
-    Azure { provider: Provider<AzureCredential>, account: String },
+    Aws { keys: Arc<Aws>, requester_pays: bool },
+    Gcp(Cloud<GcpCredential>),
+    Azure { cloud: Cloud<AzureCredential>, account: String },
 }
 
-impl Store {
-    pub(super) fn open(
-        config: &recipe::Fetch,
-        clients: &Clients,
-        object: &Location,
-    ) -> Result<Self, Failure> {
-        let client = || clients.stores().map_err(unconfigured);
-        let remote = |(signer, base), client| {
-            Self::Remote(Remote { client, signer, base, unconfigured: Mutex::default() })
-        };
+/// What stores are opened with; all of AWS's share their credentials.
+#[derive(Debug)]
+pub(super) struct Opener {
+    config: recipe::Fetch,
+    environment: Environment,
+    clients: Clients,
+    profile: OnceLock<Result<Settings, Failure>>,
+    aws: OnceLock<Arc<Aws>>,
+}
+
+impl Opener {
+    pub(super) fn new(config: &recipe::Fetch, environment: Environment) -> Self {
+        let clients = Clients::new(config, &environment);
+        let config = config.clone();
+        Self { config, environment, clients, profile: OnceLock::new(), aws: OnceLock::new() }
+    }
+
+    pub(super) fn open(&self, object: &Location) -> Result<Store, Failure> {
         let bucket = &object.authority;
-        Ok(match object.scheme {
-            Scheme::File => Self::Files,
-            Scheme::S3 => remote(s3(config, client()?, bucket)?, client()?),
-            Scheme::Gs => remote(gcs(config, client()?, bucket)?, client()?),
-            Scheme::Az => remote(azure(config, client()?, bucket)?, client()?),
+        let remote = match object.scheme {
+            Scheme::File => return Ok(Store::Files),
+            Scheme::S3 => self.s3(bucket)?,
+            Scheme::Gs => self.gcs(bucket)?,
+            Scheme::Az => self.azure(bucket)?,
             Scheme::Http | Scheme::Https => {
-                remote((Signer::Unsigned, None), clients.web().map_err(unconfigured)?)
+                let client = self.clients.web().map_err(unconfigured)?;
+                Remote::new(client, Signer::Unsigned, String::new())
             }
-        })
+        };
+        Ok(Store::Remote(remote))
     }
-}
 
-type Opened = (Signer, Option<String>);
-
-fn s3(config: &recipe::Fetch, client: HttpClient, bucket: &str) -> Result<Opened, Failure> {
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(bucket)
-        .with_retry(credential_retries())
-        .with_http_connector(Connector(client));
-    if let Some(region) = &config.region {
-        builder = builder.with_region(region);
+    fn s3(&self, bucket: &str) -> Result<Remote, Failure> {
+        let Self { config, environment, .. } = self;
+        let profile = self.profile.get_or_init(|| {
+            Profiles::read(environment).map(|profiles| profiles.settings(environment))
+        });
+        let profile = profile.clone()?;
+        let region = region(config, environment, &profile);
+        let bucket = Bucket::new(config, environment, &profile, bucket)?;
+        let place = bucket.place(&region)?;
+        let client = self.clients.stores().map_err(unconfigured)?;
+        let signer = if config.anonymous || environment.is_set("AWS_SKIP_SIGNATURE") {
+            Signer::Unsigned
+        } else {
+            let local = self.clients.local().map_err(unconfigured)?;
+            let (environment, remote) = (environment.clone(), client.clone());
+            let means = Means { environment, remote, local, region };
+            let keys = self.aws.get_or_init(|| Arc::new(Aws::new(means)));
+            let requester_pays =
+                config.requester_pays || self.environment.is_set("AWS_REQUEST_PAYER");
+            Signer::Aws { keys: Arc::clone(keys), requester_pays }
+        };
+        let place = RwLock::new(Arc::new(place));
+        Ok(Remote { client, signer, place, bucket: Some(bucket) })
     }
-    let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
-    let is_set = |key| value(key).is_some_and(|value| value == "true");
-    let region = value(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
-    let endpoint = config
-        .endpoint
-        .clone()
-        .or_else(|| value(AmazonS3ConfigKey::S3Endpoint))
-        .or_else(|| value(AmazonS3ConfigKey::Endpoint))
-        .unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-    let endpoint = endpoint.trim_end_matches('/');
-    // As object_store has it: a virtual-hosted endpoint names the bucket itself.
-    let base = if is_set(AmazonS3ConfigKey::VirtualHostedStyleRequest) {
-        endpoint.to_owned()
-    } else {
-        format!("{endpoint}/{bucket}")
-    };
-    let anonymous = config.anonymous || is_set(AmazonS3ConfigKey::SkipSignature);
-    let requester_pays = is_set(AmazonS3ConfigKey::RequestPayer);
-    let signer = if anonymous {
-        Signer::Unsigned
-    } else {
-        let store = builder.build().map_err(unconfigured)?;
-        Signer::Aws { provider: Arc::clone(store.credentials()), region, requester_pays }
-    };
-    Ok((signer, Some(base)))
-}
 
-fn gcs(config: &recipe::Fetch, client: HttpClient, bucket: &str) -> Result<Opened, Failure> {
-    let builder = GoogleCloudStorageBuilder::from_env()
-        .with_bucket_name(bucket)
-        .with_retry(credential_retries())
-        .with_http_connector(Connector(client));
-    let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
-    let host = value(GoogleConfigKey::BaseUrl);
-    let host = host.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
-    let anonymous = value(GoogleConfigKey::SkipSignature).is_some_and(|value| value == "true");
-    let signer = if config.anonymous || anonymous {
-        Signer::Unsigned
-    } else {
-        let store = builder.build().map_err(unconfigured)?;
-        Signer::Gcp(Arc::clone(store.credentials()))
-    };
-    Ok((signer, Some(format!("{}/{bucket}", host.trim_end_matches('/')))))
-}
+    fn gcs(&self, bucket: &str) -> Result<Remote, Failure> {
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_bucket_name(bucket)
+            .with_retry(credential_retries())
+            .with_http_connector(self.connector()?);
+        if let Some(path) = self.environment.get("SERVICE_ACCOUNT") {
+            builder = builder.with_service_account_path(path);
+        }
+        for (name, value) in self.environment.starting("GOOGLE_") {
+            if let Ok(key) = name.parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+        let host = value(GoogleConfigKey::BaseUrl);
+        let host = host.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+        let anonymous = value(GoogleConfigKey::SkipSignature).is_some_and(|value| value == "true");
+        let signer = if self.config.anonymous || anonymous {
+            Signer::Unsigned
+        } else {
+            Signer::Gcp(Cloud::new(GCP_HINT, move || {
+                let store = builder.clone().build()?;
+                Ok(Arc::clone(store.credentials()) as Provider<_>)
+            })?)
+        };
+        let base = format!("{}/{bucket}", host.trim_end_matches('/'));
+        Ok(Remote::new(self.clients.stores().map_err(unconfigured)?, signer, base))
+    }
 
-fn azure(config: &recipe::Fetch, client: HttpClient, container: &str) -> Result<Opened, Failure> {
-    let builder = MicrosoftAzureBuilder::from_env()
-        .with_container_name(container)
-        .with_retry(credential_retries())
-        .with_http_connector(Connector(client));
-    let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
-    let account = value(AzureConfigKey::AccountName).ok_or_else(|| {
-        Failure::permanent(FetchErrorKind::Unconfigured, "no Azure storage account is named")
-            .hint("set AZURE_STORAGE_ACCOUNT_NAME")
-    })?;
-    let host = value(AzureConfigKey::Endpoint)
-        .unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
-    let anonymous = value(AzureConfigKey::SkipSignature).is_some_and(|value| value == "true");
-    let signer = if config.anonymous || anonymous {
-        Signer::Unsigned
-    } else {
-        let store = builder.build().map_err(unconfigured)?;
-        Signer::Azure { provider: Arc::clone(store.credentials()), account }
-    };
-    Ok((signer, Some(format!("{}/{container}", host.trim_end_matches('/')))))
+    fn azure(&self, container: &str) -> Result<Remote, Failure> {
+        let mut builder = MicrosoftAzureBuilder::new()
+            .with_container_name(container)
+            .with_retry(credential_retries())
+            .with_http_connector(self.connector()?);
+        if let Some(endpoint) = self.environment.get("IDENTITY_ENDPOINT") {
+            builder = builder.with_msi_endpoint(endpoint);
+        }
+        for (name, value) in self.environment.starting("AZURE_") {
+            if let Ok(key) = name.parse() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+        let account = value(AzureConfigKey::AccountName).ok_or_else(|| {
+            unconfigured("no Azure storage account is named").hint("set AZURE_STORAGE_ACCOUNT_NAME")
+        })?;
+        let host = value(AzureConfigKey::Endpoint)
+            .unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
+        let anonymous = value(AzureConfigKey::SkipSignature).is_some_and(|value| value == "true");
+        let signer = if self.config.anonymous || anonymous {
+            Signer::Unsigned
+        } else {
+            let cloud = Cloud::new(AZURE_HINT, move || {
+                let store = builder.clone().build()?;
+                Ok(Arc::clone(store.credentials()) as Provider<_>)
+            })?;
+            Signer::Azure { cloud, account }
+        };
+        let base = format!("{}/{container}", host.trim_end_matches('/'));
+        Ok(Remote::new(self.clients.stores().map_err(unconfigured)?, signer, base))
+    }
+
+    fn connector(&self) -> Result<Connector, Failure> {
+        let stores = self.clients.stores().map_err(unconfigured)?;
+        let local = self.clients.local().map_err(unconfigured)?;
+        Ok(Connector { stores, local })
+    }
 }
 
 impl Remote {
+    fn new(client: HttpClient, signer: Signer, base: String) -> Self {
+        let place = RwLock::new(Arc::new(Place { base, region: String::new() }));
+        Self { client, signer, place, bucket: None }
+    }
+
     /// The object's URL.
-    pub(super) fn url(&self, object: &Location) -> Result<Url, Failure> {
-        let Some(base) = &self.base else {
+    #[expect(clippy::unused_self, reason = "an address is one of a store's")]
+    pub(super) fn url(&self, place: &Place, object: &Location) -> Result<Url, Failure> {
+        let base = &place.base;
+        if matches!(object.scheme, Scheme::Http | Scheme::Https) {
             let url = object.to_string().parse().map_err(|error| {
                 let reason = format!("not a web address ({error})");
                 Failure::permanent(FetchErrorKind::Forbidden, reason)
@@ -176,7 +209,7 @@ impl Remote {
                     Err(refused.hint(address::NotPublic::HINT))
                 }
             };
-        };
+        }
         if object.key.split('/').any(|segment| segment == "." || segment == "..") {
             let reason = "a key with a '.' or '..' segment can't be asked for over HTTP";
             return Err(Failure::permanent(FetchErrorKind::Forbidden, reason).hint("rename it"));
@@ -188,9 +221,34 @@ impl Remote {
         })
     }
 
-    /// The address of the bucket or container; `None` where there is none.
-    pub(super) fn base(&self) -> Option<&str> {
-        self.base.as_deref()
+    /// Where it is, as far as anyone has said.
+    pub(super) fn place(&self) -> Arc<Place> {
+        Arc::clone(&self.place.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Goes to another region from now on; not if it is the one that was asked already.
+    pub(super) fn move_to(&self, asked: &Place, region: &str) -> Result<bool, Failure> {
+        let Some(bucket) = self.bucket.as_ref().filter(|_| asked.region != region) else {
+            return Ok(false);
+        };
+        let place = Arc::new(bucket.place(region)?);
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = place;
+        Ok(true)
+    }
+
+    /// The store does not take the credentials of that number, or no longer.
+    pub(super) fn refused(&self, number: u64, failure: &Failure) {
+        match &self.signer {
+            Signer::Unsigned => {}
+            Signer::Aws { keys, .. } => keys.refused(number, failure),
+            Signer::Gcp(cloud) => cloud.refused(number, failure),
+            Signer::Azure { cloud, .. } => cloud.refused(number, failure),
+        }
+    }
+
+    /// Whether a token says who we are, which any refusal may mean.
+    pub(super) fn is_bearer(&self) -> bool {
+        matches!(self.signer, Signer::Gcp(_) | Signer::Azure { .. })
     }
 
     /// Whether requests go unsigned, for hints.
@@ -198,64 +256,45 @@ impl Remote {
         matches!(self.signer, Signer::Unsigned)
     }
 
-    pub(super) async fn sign(&self, request: &mut HttpRequest) -> Result<(), Failure> {
+    /// Signs a request; the number of the credentials.
+    pub(super) async fn sign(
+        &self,
+        request: &mut HttpRequest,
+        place: &Place,
+    ) -> Result<Option<u64>, Failure> {
         match &self.signer {
-            Signer::Unsigned => Ok(()),
-            Signer::Aws { provider, region, requester_pays } => {
-                let credential = self.credential(provider, AWS_HINT).await?;
-                AwsAuthorizer::new(&credential, "s3", region)
+            Signer::Unsigned => Ok(None),
+            Signer::Aws { keys, requester_pays } => {
+                let lent = keys.get().await?;
+                AwsAuthorizer::new(&lent.credential, "s3", &place.region)
                     .with_request_payer(*requester_pays)
                     .try_authorize(request, None)
-                    .map_err(unconfigured)
+                    .map_err(unconfigured)?;
+                Ok(Some(lent.number))
             }
-            Signer::Gcp(provider) => {
-                let credential = self.credential(provider, GCP_HINT).await?;
-                let bearer = HeaderValue::try_from(format!("Bearer {}", credential.bearer));
-                let bearer = bearer.map_err(|_| unconfigured("the token is not one"))?;
+            Signer::Gcp(cloud) => {
+                let lent = cloud.get().await?;
+                let bearer = HeaderValue::try_from(format!("Bearer {}", lent.credential.bearer));
+                let mut bearer = bearer.map_err(|_| unconfigured("the token is not one"))?;
+                bearer.set_sensitive(true);
                 request.headers_mut().insert(AUTHORIZATION, bearer);
-                Ok(())
+                Ok(Some(lent.number))
             }
-            Signer::Azure { provider, account } => {
-                let credential = self.credential(provider, AZURE_HINT).await?;
-                AzureAuthorizer::new(&credential, account)
+            Signer::Azure { cloud, account } => {
+                let lent = cloud.get().await?;
+                AzureAuthorizer::new(&lent.credential, account)
                     .try_authorize(request)
-                    .map_err(unconfigured)
-            }
-        }
-    }
-
-    async fn credential<C>(&self, provider: &Provider<C>, hint: &str) -> Result<Arc<C>, Failure> {
-        let known = || self.unconfigured.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((since, failure)) = &*known()
-            && since.elapsed() < UNCONFIGURED_FOR
-        {
-            return Err(failure.clone());
-        }
-        match provider.get_credential().await {
-            Ok(credential) => Ok(credential),
-            Err(error) => {
-                let failure = no_credentials(&error, hint);
-                *known() = Some((Instant::now(), failure.clone()));
-                Err(failure)
+                    .map_err(unconfigured)?;
+                Ok(Some(lent.number))
             }
         }
     }
 }
 
-const AWS_HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or give the machine a \
-                        role), or set fetch.anonymous = true for public data";
 const GCP_HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS, or set fetch.anonymous = true for \
                         public data";
 const AZURE_HINT: &str = "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or set \
                           fetch.anonymous = true for public data";
-
-/// Only the first line of the reason: answers of token services may quote what they were sent.
-fn no_credentials(error: &object_store::Error, hint: &str) -> Failure {
-    let reason = error.to_string();
-    let reason = reason.lines().next().unwrap_or_default();
-    Failure::permanent(FetchErrorKind::Unconfigured, format!("no credentials ({reason})"))
-        .hint(hint)
-}
 
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped with it")]
 fn unconfigured(error: impl ToString) -> Failure {
@@ -265,4 +304,44 @@ fn unconfigured(error: impl ToString) -> Failure {
 /// Token services are asked twice.
 fn credential_retries() -> RetryConfig {
     RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(2), ..RetryConfig::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+
+    /// What the tests of errors can't see: nothing that holds a secret shows it, not even to us.
+    #[test]
+    fn no_store_and_no_signed_request_shows_a_secret() {
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "PLANTEDID"),
+            ("AWS_SECRET_ACCESS_KEY", "planted-secret"),
+            ("AWS_SESSION_TOKEN", "planted-token"),
+            (
+                "GOOGLE_SERVICE_ACCOUNT_KEY",
+                r#"{"private_key": "planted", "private_key_id": "planted",
+              "client_email": "planted@x", "disable_oauth": true}"#,
+            ),
+            ("AZURE_STORAGE_ACCOUNT_NAME", "me"),
+            ("AZURE_STORAGE_ACCOUNT_KEY", "cGxhbnRlZA=="),
+        ];
+        let opener = Opener::new(&recipe::Fetch::default(), variables.into_iter().collect());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for scheme in [Scheme::S3, Scheme::Gs, Scheme::Az] {
+            let object = Location { scheme, authority: "bucket".into(), key: "key".into() };
+            let store = opener.open(&object).map_err(|failure| failure.reason).unwrap();
+            let Store::Remote(remote) = &store else { panic!() };
+            let place = remote.place();
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            let url = remote.url(&place, &object).map_err(|failure| failure.reason).unwrap();
+            *request.uri_mut() = url.as_str().parse().unwrap();
+            let signed = runtime.block_on(remote.sign(&mut request, &place));
+            assert!(signed.is_ok_and(|number| number.is_some()), "{scheme:?}");
+            assert!(request.headers().contains_key(AUTHORIZATION));
+            let shown = format!("{store:?} {opener:?}").to_lowercase();
+            assert!(!shown.contains("planted") && !shown.contains("cgxhbnrlza"), "{shown}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! The names that recipes use for closed choices (those of `compat` stand with its table).
 
-use super::{BatchLayout, Format, OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn};
+use super::{
+    Addressing, BatchLayout, Format, OnBadSample, OnTooLong, Pixels, Remainder, Shuffle, TrainOn,
+};
 
 /// The choices of one key, by name.
 pub(super) type Choices<T> = [(&'static str, T)];
@@ -17,6 +19,9 @@ pub(super) const SHUFFLE: &Choices<Shuffle> =
 
 pub(super) const REMAINDER: &Choices<Remainder> =
     &[("fill", Remainder::Fill), ("pad", Remainder::Pad), ("drop", Remainder::Drop)];
+
+pub(super) const ADDRESSING: &Choices<Addressing> =
+    &[("path", Addressing::Path), ("virtual-host", Addressing::VirtualHost)];
 
 pub(super) const PIXELS: &Choices<Pixels> =
     &[("f32", Pixels::F32), ("bf16", Pixels::Bf16), ("u8", Pixels::U8)];

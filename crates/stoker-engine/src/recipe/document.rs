@@ -14,11 +14,12 @@ use super::{Recipe, patterns, read};
 use crate::error::{Error, Problem, Result, too_many_files};
 
 /// Where paths stand: section (empty for the top) and key.
-const PATHS: [(&str, &str); 8] = [
+const PATHS: [(&str, &str); 9] = [
     ("", "model"),
     ("dataset", "source"),
     ("dataset", "media-root"),
     ("dataset", "index-dir"),
+    ("fetch", "ca-file"),
     ("vision", "config"),
     ("text", "tokenizer"),
     ("text", "chat-template"),

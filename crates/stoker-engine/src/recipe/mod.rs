@@ -37,9 +37,11 @@ pub use decimal::Decimal;
 pub use document::Document;
 pub use mixture::{Component, Share, Stage};
 pub use sections::{
-    BatchLayout, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe,
-    Remainder, Shuffle, Text, TrainOn, Vision,
+    Addressing, BatchLayout, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
+    Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
 };
+
+pub(crate) use suggest::nearest;
 
 use crate::error::Result;
 

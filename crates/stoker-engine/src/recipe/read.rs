@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::choices::{
-    FORMAT, LAYOUT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON,
+    ADDRESSING, FORMAT, LAYOUT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON,
 };
 use super::reader::Reader;
 use super::{
@@ -155,6 +155,9 @@ fn fetch(section: &mut Reader<'_>) -> Fetch {
         endpoint: endpoint(section, "endpoint"),
         region: section.text("region"),
         anonymous: section.flag("anonymous").unwrap_or(default.anonymous),
+        addressing: section.choice("addressing", ADDRESSING),
+        requester_pays: section.flag("requester-pays").unwrap_or(default.requester_pays),
+        ca_file: local_path(section, "ca-file"),
     }
 }
 

@@ -113,6 +113,29 @@ pub struct Fetch {
     pub region: Option<String>,
     /// Whether requests go unsigned (public data).
     pub anonymous: bool,
+    /// Whether a bucket is part of the host's name or of the path; by default of the host's name
+    /// at AWS itself, of the path elsewhere.
+    pub addressing: Option<Addressing>,
+    /// Whether we pay for requests to buckets whose owners don't. No.
+    pub requester_pays: bool,
+    /// File of certificates (PEM) to trust besides those of the machine.
+    pub ca_file: Option<String>,
+}
+
+/// Where the address of a bucket names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressing {
+    /// `https://host/bucket/key`.
+    Path,
+    /// `https://bucket.host/key`.
+    VirtualHost,
+}
+
+impl Addressing {
+    /// The name that recipes use.
+    pub fn as_str(self) -> &'static str {
+        choices::name_of(choices::ADDRESSING, &self)
+    }
 }
 
 /// `[image]`: what is accepted, before any decoder runs.
@@ -310,6 +333,9 @@ impl Default for Fetch {
             endpoint: None,
             region: None,
             anonymous: false,
+            addressing: None,
+            requester_pays: false,
+            ca_file: None,
         }
     }
 }

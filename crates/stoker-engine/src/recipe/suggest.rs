@@ -47,7 +47,7 @@ pub(super) fn for_key(section: &str, key: &str) -> String {
 
 /// The name that is spelled most like this one, if any is close: a quarter of its letters may
 /// differ, and always one.
-pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (name.chars().count() / 4).max(1);
     known
         .map(|candidate| (distance(name, candidate), candidate))

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::choices::{
-    FORMAT, LAYOUT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON, name_of,
+    ADDRESSING, FORMAT, LAYOUT, ON_BAD_SAMPLE, ON_TOO_LONG, PIXELS, REMAINDER, SHUFFLE, TRAIN_ON,
+    name_of,
 };
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
@@ -41,6 +42,9 @@ impl Recipe {
                 "endpoint": fetch.endpoint,
                 "region": fetch.region,
                 "anonymous": fetch.anonymous,
+                "addressing": fetch.addressing.map(|style| name_of(ADDRESSING, &style)),
+                "requester-pays": fetch.requester_pays,
+                "ca-file": fetch.ca_file,
             },
             "image": {
                 "max-pixels": image.max_pixels,

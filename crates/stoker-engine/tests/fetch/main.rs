@@ -4,8 +4,10 @@
 
 mod credentials;
 mod faults;
+mod issued;
 mod listing;
 mod memory;
+mod stores;
 
 use std::fmt::Write as _;
 use std::future::ready;
@@ -59,19 +61,28 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     futures::executor::block_on(future)
 }
 
-/// A server that hands each connection, with its number and the head of its request, to `answer`.
+/// A server that hands each connection, with its number and the head of its request in small
+/// letters, to `answer`.
 fn raw(answer: impl Fn(usize, &str, &mut TcpStream) + Send + 'static) -> String {
+    let number = AtomicUsize::new(0);
+    exact(move |head, stream| {
+        answer(number.fetch_add(1, Ordering::Relaxed), &head.to_lowercase(), stream);
+    })
+}
+
+/// A server that hands each connection, with the head of its request as it came, to `answer`.
+fn exact(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let serve = move || {
-        for (number, stream) in listener.incoming().enumerate() {
+        for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut head = Vec::new();
             let mut byte = [0];
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
                 head.push(byte[0]);
             }
-            answer(number, &String::from_utf8(head).unwrap().to_lowercase(), &mut stream);
+            answer(&String::from_utf8(head).unwrap(), &mut stream);
         }
     };
     std::thread::Builder::new().spawn(serve).unwrap();

@@ -38,6 +38,10 @@ fn a_wrong_type_is_shown_with_what_was_expected() {
         ("[pack]\nbatch-size = [8]", "pack.batch-size: expected a whole number, found a list"),
         ("[pack]\nbatch-size = nan", r#"pack.batch-size: expected a whole number, found "NaN""#),
         ("[fetch]\nanonymous = 'yes'", r#"fetch.anonymous: expected true or false, found "yes""#),
+        (
+            "[fetch]\naddressing = 'host'",
+            "fetch.addressing: unknown value \"host\"; allowed: path, virtual-host",
+        ),
         ("[fetch]\nregion = 7", r#"fetch.region: expected text, found 7; write "7""#),
         ("[text]\ntemplate-options = 1", "text.template-options: expected a table, found 1"),
         (
