@@ -4,6 +4,7 @@
 //! front door logs per batch how long the trainer was blocked. [`Metrics::report`] takes a snapshot
 //! of it all: the [`Report`].
 
+mod cache;
 mod report;
 mod waits;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{BadSample, Outcome};
 
+pub use cache::{CacheMeter, CacheReport};
 pub use report::{FetchReport, FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub use waits::{Wait, Waits};
 
@@ -170,6 +172,8 @@ pub struct FetchMeter {
     pub retries: Counter,
     /// Requests in flight.
     pub in_flight: Gauge,
+    /// The local cache.
+    pub cache: CacheMeter,
 }
 
 /// Everything that is counted, for one loader.

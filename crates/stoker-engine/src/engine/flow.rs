@@ -94,6 +94,7 @@ impl Flow {
         let engine = &rooms.recipe.engine;
         let (memory, workers) = (machine::memory(engine), machine::workers(engine));
         let (compressed, batches) = (memory / 4, memory - memory / 4);
+        let compressed = compressed - rooms.fetcher.cache_memory();
         let line = Arc::new(Line {
             budget: Budget::new(compressed, Arc::clone(&rooms.metrics)),
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),

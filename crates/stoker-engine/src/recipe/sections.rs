@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compat, Component, Decimal, Stage, choices};
+use super::{Cache, Compat, Component, Decimal, Stage, choices};
 
 /// What the user asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,6 +113,9 @@ pub struct Fetch {
     pub region: Option<String>,
     /// Whether requests go unsigned (public data).
     pub anonymous: bool,
+    /// A folder that keeps what was read, for the next epoch and the next run; none by default, as a
+    /// disk that nobody offered is not ours to fill.
+    pub cache: Option<Cache>,
 }
 
 /// `[image]`: what is accepted, before any decoder runs.
@@ -310,6 +313,7 @@ impl Default for Fetch {
             endpoint: None,
             region: None,
             anonymous: false,
+            cache: None,
         }
     }
 }

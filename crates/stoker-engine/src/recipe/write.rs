@@ -12,7 +12,7 @@ use super::choices::{
 };
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
-use super::{Dataset, Fields, Recipe, mixture};
+use super::{Cache, Dataset, Fields, Recipe, mixture};
 
 impl Recipe {
     /// The whole recipe, one object per section; keys and their order are always the same.
@@ -41,6 +41,7 @@ impl Recipe {
                 "endpoint": fetch.endpoint,
                 "region": fetch.region,
                 "anonymous": fetch.anonymous,
+                "cache": fetch.cache.as_ref().map(Cache::write),
             },
             "image": {
                 "max-pixels": image.max_pixels,
