@@ -25,10 +25,10 @@ mod known;
 mod pins;
 mod queue;
 mod segment;
+mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,13 +40,11 @@ use tokio::task::spawn_blocking;
 use crate::error::{DatasetError, DatasetErrorKind, Error, Result};
 use crate::metrics::{CacheMeter, Metrics};
 use crate::recipe;
-use crate::sample::{Extent, Scheme};
 
 use super::Room;
-use super::read::read as read_store;
-use super::store::Store;
 
 pub(super) use pins::Pins;
+pub(super) use serve::{beginning, read};
 
 use entry::{Entry, Name, Version};
 use folder::Folder;
@@ -94,16 +92,22 @@ impl Cache {
     /// Opens the folder for `data`, and learns what is in it. At most `queue` bytes wait to be
     /// written.
     pub(super) fn open(room: &Room, config: &recipe::Cache, data: u64, queue: u64) -> Result<Self> {
-        let path = Path::new(&config.path);
         let metrics = Arc::clone(&room.metrics);
+        let opened = Self::at(config, room.pins.scope(data), queue, metrics);
+        let opened = opened.map(|cache| Self { patience: room.config.read_timeout, ..cache });
+        opened.map_err(|error| unusable(Path::new(&config.path), &error))
+    }
+
+    fn at(
+        config: &recipe::Cache,
+        scope: u64,
+        queue: u64,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let (folder, evicted) = Folder::open(Path::new(&config.path), config.size, scope)?;
         let known = Known::default();
-        let opened = Folder::open(path, config.size, room.pins.scope(data));
-        let opened = opened.and_then(|(folder, evicted)| {
-            metrics.fetch.cache.evicted.add(evicted);
-            metrics.fetch.cache.damaged.add(known.refresh(&folder)?);
-            Ok(folder)
-        });
-        let folder = opened.map_err(|error| unusable(path, &error))?;
+        metrics.fetch.cache.evicted.add(evicted);
+        metrics.fetch.cache.damaged.add(known.refresh(&folder)?);
         Ok(Self {
             largest: folder.largest_entry().min(queue),
             folder: Mutex::new(Some(Arc::new(folder))),
@@ -112,7 +116,7 @@ impl Cache {
             writer: Mutex::default(),
             times: Mutex::new(Times { paused: None, looked: Instant::now() }),
             metrics,
-            patience: room.config.read_timeout,
+            patience: Duration::MAX,
             process: std::process::id(),
         })
     }
@@ -328,72 +332,6 @@ fn finish(writer: Writer) -> io::Result<()> {
         drop(files.data.sync_data().and_then(|()| files.index.sync_data()));
     }));
     Ok(())
-}
-
-/// Reads an extent from the cache, and what is not there from the store.
-pub(super) async fn read<F, W>(
-    room: &Room,
-    cache: &Arc<Cache>,
-    extent: &Extent,
-    admit: F,
-) -> Result<Bytes>
-where
-    F: Fn(u64) -> W,
-    W: Future<Output = Result<()>>,
-{
-    let Some(wanted) = wanted(room, extent) else {
-        return read_store(room, extent, None, admit).await.map(|(bytes, _)| bytes);
-    };
-    let mut granted = None;
-    if let Some(spot) = cache.known.find(wanted.name, wanted.version) {
-        admit(spot.length).await?;
-        granted = Some(spot.length);
-        if let Some(bytes) = cache.take(room, wanted, spot, spot.length).await? {
-            return Ok(bytes);
-        }
-    }
-    cache.meter().misses.add(1);
-    cache.look_soon(room);
-    let more = async |size| if granted == Some(size) { Ok(()) } else { admit(size).await };
-    let (bytes, version) = read_store(room, extent, None, more).await?;
-    cache.offer(room, wanted, Version::of(version.as_deref()), &bytes);
-    Ok(bytes)
-}
-
-/// The first bytes of an extent, `most` of them at most, and the size of all of it, if the cache has
-/// it. The beginning of an extent is never an entry by itself.
-pub(super) async fn beginning(
-    room: &Room,
-    cache: &Arc<Cache>,
-    extent: &Extent,
-    most: u64,
-) -> Result<Option<(Bytes, u64)>> {
-    let Some(wanted) = wanted(room, extent) else { return Ok(None) };
-    let spot = cache.known.find(wanted.name, wanted.version);
-    if let Some(spot) = spot
-        && let Some(bytes) = cache.take(room, wanted, spot, most).await?
-    {
-        return Ok(Some((bytes, spot.length)));
-    }
-    cache.meter().misses.add(1);
-    Ok(None)
-}
-
-/// What an extent is called; `None` for what is not cached: local files, and nothing.
-fn wanted(room: &Room, extent: &Extent) -> Option<Wanted> {
-    let object = &extent.object;
-    if object.scheme == Scheme::File || extent.range.as_ref().is_some_and(std::ops::Range::is_empty)
-    {
-        return None;
-    }
-    // What is wrong with a store is told by whoever reads from it.
-    let store = room.store(object).ok()?;
-    let Store::Remote(remote) = &*store else { return None };
-    let name = match remote.base() {
-        Some(base) => Name::new(base, extent),
-        None => Name::new(&format!("{}://{}", object.scheme.as_str(), object.authority), extent),
-    };
-    Some(Wanted { name, version: room.pins.of(object) })
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Error {
