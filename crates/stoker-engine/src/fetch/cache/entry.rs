@@ -20,9 +20,11 @@ const REMOVED: u64 = u64::from_le_bytes(*b"removed\0");
 pub(super) struct Name(u128);
 
 impl Name {
-    /// `store` is the address of the bucket, as the same names mean other objects elsewhere.
-    pub(super) fn new(store: &str, extent: &Extent) -> Self {
+    /// `store` is the address of the bucket, as the same names mean other objects elsewhere; `version`
+    /// the only one that is served, where one is known.
+    pub(super) fn new(store: &str, extent: &Extent, version: Option<Version>) -> Self {
         let mut hash = Xxh3::new();
+        hash.update(&version.unwrap_or_default().0.to_le_bytes());
         for part in [store, &extent.object.key] {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());

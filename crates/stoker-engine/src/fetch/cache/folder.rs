@@ -110,10 +110,12 @@ impl Folder {
         self.path.join(format!("{id:016x}.data"))
     }
 
-    /// The segments that there are.
+    /// The segments that there are, sorted.
     pub(super) fn ids(&self) -> io::Result<Vec<u64>> {
-        let names = self.names()?;
-        Ok(names.into_iter().filter(|(_, kind)| kind == "index").map(|(id, _)| id).collect())
+        let names = self.names()?.into_iter().filter(|(_, kind)| kind == "index");
+        let mut ids: Vec<u64> = names.map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     /// Begins a segment with room for `least` bytes at least; `hits` says how often a segment
@@ -180,7 +182,9 @@ impl Folder {
         };
         let header = match header.filter(|_| is_written || data.is_some()) {
             Some(header) => header,
-            None if is_written => return Ok(None),
+            // Damaged while it is written to, and mended when it is sealed: nobody knows how far it
+            // may grow, so there is no room until then.
+            None if is_written => Header { scope: self.scope, capacity: self.limit, sealed: false },
             None => {
                 self.remove(id)?;
                 return Ok(None);
@@ -205,7 +209,8 @@ impl Folder {
         all: bool,
     ) -> io::Result<u64> {
         let mut used: u64 = found.iter().map(|segment| segment.bytes).sum();
-        if used + wanted <= self.limit {
+        let unknown = |one: &Found| one.is_written && one.bytes >= self.limit;
+        if used + wanted <= self.limit || found.iter().any(unknown) {
             return Ok(0);
         }
         let mut scopes = HashMap::new();

@@ -4,14 +4,14 @@
 //! left off. A slot that makes no sense yet may be one that is being written; it is damaged only if
 //! there is a sound one behind it, or the segment is sealed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::entry::{Entry, Header, Name, SLOT, Slot, Version};
+use super::entry::{Entry, Header, Name, SLOT, Slot};
 use super::folder::Folder;
 
 /// Slots that are read at once.
@@ -45,8 +45,6 @@ struct Place {
     segment: u32,
     offset: u32,
     length: u32,
-    /// The lower half.
-    version: u32,
 }
 
 /// Where an entry lies, for those who read it.
@@ -66,14 +64,10 @@ struct Progress {
 }
 
 impl Known {
-    /// Where an entry lies, if there is one of that version, or of any where none is asked for.
-    pub(super) fn find(&self, name: Name, version: Option<Version>) -> Option<Spot> {
+    /// Where an entry lies, if there is one.
+    pub(super) fn find(&self, name: Name) -> Option<Spot> {
         let state = self.lock();
-        let place = state.entries.get(&name.short())?;
-        if version.is_some_and(|version| version.0 as u32 != place.version) {
-            return None;
-        }
-        Some(state.spot(*place))
+        state.entries.get(&name.short()).map(|place| state.spot(*place))
     }
 
     pub(super) fn insert(&self, segment: u64, entry: &Entry) {
@@ -109,8 +103,8 @@ impl Known {
     /// somebody is at it already.
     pub(super) fn refresh(&self, folder: &Folder) -> io::Result<u64> {
         let Ok(mut progress) = self.progress.try_lock() else { return Ok(0) };
-        let ids: HashSet<u64> = folder.ids()?.into_iter().collect();
-        progress.retain(|id, _| ids.contains(id));
+        let ids = folder.ids()?;
+        progress.retain(|id, _| ids.binary_search(id).is_ok());
         self.drop_all_but(&ids);
         let mut damaged = 0;
         for id in ids {
@@ -166,14 +160,15 @@ impl Known {
         Ok(damaged)
     }
 
-    /// Forgets the entries of segments that are gone.
-    fn drop_all_but(&self, ids: &HashSet<u64>) {
+    /// Forgets the entries of segments that are gone; those that are there are sorted.
+    fn drop_all_but(&self, ids: &[u64]) {
         let mut state = self.lock();
         let State { entries, segments, numbers } = &mut *state;
         let before = numbers.len();
-        numbers.retain(|id, _| ids.contains(id));
+        let is_there = |id: &u64| ids.binary_search(id).is_ok();
+        numbers.retain(|id, _| is_there(id));
         if numbers.len() < before {
-            entries.retain(|_, place| ids.contains(&segments[place.segment as usize].id));
+            entries.retain(|_, place| is_there(&segments[place.segment as usize].id));
         }
     }
 
@@ -199,9 +194,7 @@ impl State {
     fn insert(&mut self, segment: u32, entry: &Entry) {
         let (offset, length) = (u32::try_from(entry.offset), u32::try_from(entry.length));
         if let (Ok(offset), Ok(length)) = (offset, length) {
-            let version = entry.version.0 as u32;
-            let place = Place { segment, offset, length, version };
-            self.entries.insert(entry.name.short(), place);
+            self.entries.insert(entry.name.short(), Place { segment, offset, length });
         }
     }
 

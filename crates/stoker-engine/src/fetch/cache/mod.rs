@@ -217,7 +217,7 @@ impl Cache {
         if self.is_paused() {
             return Ok(None);
         }
-        if self.known.find(item.name, Some(item.version)).is_some() {
+        if self.known.find(item.name).is_some() {
             return Ok(Some(false));
         }
         let Some(folder) = lock(&self.folder).clone() else { return Ok(None) };
@@ -312,7 +312,7 @@ impl Cache {
                     meter.failed.add(1);
                 }
             }
-            Ok(Found::Other | Found::Gone) => {}
+            Ok(Found::Gone) => {}
             // It may be there for the next one who asks.
             Err(_) => {
                 meter.failed.add(1);

@@ -74,8 +74,6 @@ impl Writer {
 pub(super) enum Found {
     /// All that was asked for, of an entry that is whole.
     Whole(Bytes),
-    /// Another version.
-    Other,
     /// It was evicted.
     Gone,
     Damaged,
@@ -100,14 +98,10 @@ pub(super) fn read(
         Err(error) => return Err(error),
     };
     let Some(Slot::Entry(entry)) = Slot::from_bytes(&slot) else { return Ok(Found::Damaged) };
-    if (entry.name, entry.length, entry.offset) != (name, length, offset) {
-        // Two names with the same short form are as good as impossible.
-        return Ok(Found::Damaged);
-    }
-    if version.is_some_and(|version| version != entry.version) {
-        return Ok(Found::Other);
-    }
-    Ok(if checksum == entry.checksum { Found::Whole(bytes) } else { Found::Damaged })
+    // Two names with the same short form are as good as impossible.
+    let is_it = (entry.name, entry.length, entry.offset) == (name, length, offset)
+        && version.is_none_or(|version| version == entry.version);
+    Ok(if is_it && checksum == entry.checksum { Found::Whole(bytes) } else { Found::Damaged })
 }
 
 /// The slot before an entry, the first bytes of it, and the hash of all of them.

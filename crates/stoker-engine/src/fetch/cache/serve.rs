@@ -28,7 +28,7 @@ where
         return read_store(room, extent, None, admit).await.map(|(bytes, _)| bytes);
     };
     let mut granted = None;
-    if let Some(spot) = cache.known.find(wanted.name, wanted.version) {
+    if let Some(spot) = cache.known.find(wanted.name) {
         admit(spot.length).await?;
         granted = Some(spot.length);
         if let Some(bytes) = cache.take(room, wanted, spot, spot.length).await? {
@@ -52,7 +52,7 @@ pub(in crate::fetch) async fn beginning(
     most: u64,
 ) -> Result<Option<(Bytes, u64)>> {
     let Some(wanted) = wanted(room, extent) else { return Ok(None) };
-    let spot = cache.known.find(wanted.name, wanted.version);
+    let spot = cache.known.find(wanted.name);
     if let Some(spot) = spot
         && let Some(bytes) = cache.take(room, wanted, spot, most).await?
     {
@@ -72,9 +72,14 @@ fn wanted(room: &Room, extent: &Extent) -> Option<Wanted> {
     // What is wrong with a store is told by whoever reads from it.
     let store = room.store(object).ok()?;
     let Store::Remote(remote) = &*store else { return None };
+    let version = room.pins.of(object);
     let name = match remote.base() {
-        Some(base) => Name::new(base, extent),
-        None => Name::new(&format!("{}://{}", object.scheme.as_str(), object.authority), extent),
+        Some(base) => Name::new(base, extent, version),
+        None => Name::new(
+            &format!("{}://{}", object.scheme.as_str(), object.authority),
+            extent,
+            version,
+        ),
     };
-    Some(Wanted { name, version: room.pins.of(object) })
+    Some(Wanted { name, version })
 }
