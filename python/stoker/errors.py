@@ -53,8 +53,8 @@ class DatasetError(StokerError):
     """For the owner of the data: the source is not what it should be, or too much of it is bad."""
 
     kind: str
-    """`data`; `bad-samples`: too many of them; or `disk`: the index or the ledger can't be
-    written."""
+    """`data`; `bad-samples`: too many of them; or `disk`: the index, the ledger or the
+    local cache can't be written."""
     bad_samples: list[BadSample]
     """The first of them (100 at most), where there are too many; else empty."""
     uri: str

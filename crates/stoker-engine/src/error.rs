@@ -77,7 +77,7 @@ pub enum DatasetErrorKind {
     Data,
     /// Too many of its samples, which are listed: the first of them.
     BadSamples(Vec<BadSample>),
-    /// The disk: the data's index or the ledger can't be written.
+    /// The disk: the data's index, the ledger or the local cache can't be written.
     Disk,
 }
 

@@ -6,6 +6,7 @@
 
 mod advice;
 mod blame;
+mod cache;
 mod report;
 mod waits;
 mod work;
@@ -23,6 +24,7 @@ use work::Work;
 
 pub use advice::{Advice, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
+pub use cache::{CacheMeter, CacheReport};
 pub use report::{FetchReport, FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub use waits::{Wait, Waits};
 
@@ -176,6 +178,8 @@ pub struct FetchMeter {
     pub retries: Counter,
     /// Requests in flight.
     pub in_flight: Gauge,
+    /// The local cache.
+    pub cache: CacheMeter,
 }
 
 /// Everything that is counted, for one loader.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::dataset::Dataset;
 use crate::error::{Error, Flaw, Result};
 use crate::fetch::Fetcher;
@@ -71,6 +73,12 @@ impl Catalog {
     /// The datasets, in the order of the recipe.
     pub(crate) fn datasets(&self) -> &[Dataset] {
         &self.datasets
+    }
+
+    /// Identity of all rows of all datasets.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let each = self.datasets.iter().map(|dataset| dataset.fingerprint().to_le_bytes());
+        xxh3_64(each.collect::<Vec<_>>().as_flattened())
     }
 
     /// Where a sample lies; a flaw for one that is known to be unusable.

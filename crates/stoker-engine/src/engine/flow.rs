@@ -100,6 +100,7 @@ impl Flow {
         let engine = &rooms.recipe.engine;
         let (memory, workers) = (machine::memory(engine), machine::workers(engine));
         let (compressed, batches) = (memory / 4, memory - memory / 4);
+        let compressed = compressed - rooms.fetcher.cache_memory();
         rooms.metrics.limits.get_or_init(|| Limits {
             workers: workers as u64,
             requests: rooms.recipe.fetch.concurrency.into(),

@@ -15,6 +15,12 @@ pub(super) fn memory(engine: &Engine) -> u64 {
     engine.memory.unwrap_or_else(|| default_memory(ranks_here(engine)))
 }
 
+/// Bytes of them that may wait to be written to a local cache: an eighth of those for compressed
+/// images, and no more than half a second of what a fast disk writes.
+pub(super) fn cache_memory(engine: &Engine) -> u64 {
+    (memory(engine) / 32).min(64 << 20)
+}
+
 /// Worker threads of a loader.
 pub(super) fn workers(engine: &Engine) -> usize {
     engine.workers.map_or_else(|| cores(ranks_here(engine)), |count| count as usize)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::batch::Batch;
 use super::catalog::Catalog;
+use super::machine;
 use super::opening::Opening;
 use super::sizes::Sizes;
 use crate::error::{
@@ -59,6 +60,7 @@ impl Rooms {
         let fetcher = Fetcher::new(&recipe.fetch, Arc::clone(&metrics))?;
         opening.fetches(&fetcher)?;
         let catalog = Catalog::open(&recipe, &fetcher, progress)?;
+        fetcher.open_cache(catalog.fingerprint(), machine::cache_memory(&recipe.engine))?;
         let identity = identity(&recipe, &catalog, &vision, &text);
         let (batch_size, sources) = (recipe.pack.batch_size, catalog.sources(&recipe));
         let plan = Plan::new(&recipe.plan, batch_size, &sources, identity)?;

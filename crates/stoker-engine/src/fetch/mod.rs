@@ -11,6 +11,7 @@
 
 mod address;
 mod attempt;
+mod cache;
 mod client;
 mod cloud;
 mod credentials;
@@ -30,7 +31,7 @@ mod store;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, ready};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -45,6 +46,7 @@ use crate::metrics::Metrics;
 use crate::recipe;
 use crate::sample::{Extent, Location, Scheme};
 
+use cache::{Cache, Pins};
 use failure::Failure;
 use runtime::{Aborting, Runtime};
 use store::{Opener, Store};
@@ -72,6 +74,9 @@ struct Room {
     stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
     /// Requests that may be in flight, first come first served.
     slots: Arc<Semaphore>,
+    /// Open from [`Fetcher::open_cache`] on.
+    cache: OnceLock<Arc<Cache>>,
+    pins: Pins,
 }
 
 impl Fetcher {
@@ -94,13 +99,33 @@ impl Fetcher {
             opener: Opener::new(config, environment),
             stores: Mutex::default(),
             slots: Arc::new(Semaphore::new(descriptors::requests(config.concurrency))),
+            cache: OnceLock::new(),
+            pins: Pins::default(),
         };
         Ok(Self { room: Arc::new(room) })
     }
 
+    /// Opens the local cache, if the recipe names one; until then nothing is kept, so that the one
+    /// pass in which an index is built leaves nothing behind. `data` is the identity of the data that
+    /// are read from now on; at most `queue` bytes wait to be written.
+    pub fn open_cache(&self, data: u64, queue: u64) -> Result<()> {
+        if let Some(config) = &self.room.config.cache {
+            let cache = Cache::open(&self.room, config, data, queue)?;
+            self.room.cache.get_or_init(|| Arc::new(cache));
+        }
+        Ok(())
+    }
+
+    /// Bytes that the local cache may hold in memory.
+    pub fn cache_memory(&self) -> u64 {
+        self.room.cache.get().map_or(0, |cache| cache.memory())
+    }
+
     /// Size and version. Awaited anywhere; the I/O is done on the fetch thread.
     pub async fn stat(&self, object: &Location) -> Result<ObjectInfo> {
-        read::stat(&self.room, object).await
+        let info = read::stat(&self.room, object).await?;
+        self.room.pins.learn(object, &info);
+        Ok(info)
     }
 
     /// Reads an extent; `admit` is told the size before the body is read, and may wait or refuse.
@@ -115,19 +140,28 @@ impl Fetcher {
         F: Fn(u64) -> W,
         W: Future<Output = Result<()>>,
     {
-        read::read(&self.room, extent, None, admit).await
+        match self.room.cache.get() {
+            Some(cache) => cache::read(&self.room, cache, extent, admit).await,
+            None => read::read(&self.room, extent, None, admit).await.map(|(bytes, _)| bytes),
+        }
     }
 
     /// Reads the first bytes of an extent, `most` of them at most, and tells the size of all of it
     /// ([`UNTOLD`](Self::UNTOLD) where the server does not), with one request. Nothing comes from a
     /// server that does not know ranges and whose object is larger (plain HTTP only).
     pub async fn beginning(&self, extent: &Extent, most: u64) -> Result<(Bytes, u64)> {
+        if let Some(cache) = self.room.cache.get()
+            && let Some(found) = cache::beginning(&self.room, cache, extent, most).await?
+        {
+            return Ok(found);
+        }
         let Extent { object, range } = extent;
         let Some(range) = range else { return read::beginning(&self.room, object, most).await };
         let size = range.end.saturating_sub(range.start);
         let range = Some(range.start..range.start + size.min(most));
         let part = Extent { object: Arc::clone(object), range };
-        Ok((self.read(&part, |_| ready(Ok(()))).await?, size))
+        let (bytes, _) = read::read(&self.room, &part, None, |_| ready(Ok(()))).await?;
+        Ok((bytes, size))
     }
 
     /// Bytes that an object of untold size is taken to have.
@@ -163,7 +197,9 @@ impl Fetcher {
     /// their sizes and versions, from a thread that is not the runtime's.
     pub fn list_blocking(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
         let (fetcher, prefix) = (self.clone(), prefix.clone());
-        self.block(async move { list::list(&fetcher.room, &prefix).await })
+        let found = self.block(async move { list::list(&fetcher.room, &prefix).await })?;
+        found.iter().for_each(|(object, info)| self.room.pins.learn(object, info));
+        Ok(found)
     }
 
     /// Reads a whole object from front to back with bounded memory (large ranges, one ahead).
@@ -186,6 +222,9 @@ impl Fetcher {
     /// Ends the thread and everything in flight, for all clones: their calls return
     /// [`Error::Stopped`] from now on.
     pub fn close(&self) {
+        if let Some(cache) = self.room.cache.get() {
+            cache.close(&self.room);
+        }
         self.room.slots.close();
         self.room.runtime.close();
     }

@@ -71,13 +71,13 @@ pub(super) async fn beginning(
     }
 }
 
-/// Reads an extent of the given version, or of any.
+/// Reads an extent of the given version, or of any; tells which it was, where the store does.
 pub(super) async fn read<F, W>(
     room: &Room,
     extent: &Extent,
     version: Option<String>,
     admit: F,
-) -> Result<Bytes>
+) -> Result<(Bytes, Option<String>)>
 where
     F: Fn(u64) -> W,
     W: Future<Output = Result<()>>,
@@ -97,7 +97,7 @@ where
         reading.granted = true;
         reading.size = Some(size);
         if size == 0 {
-            return Ok(Bytes::new());
+            return Ok((Bytes::new(), reading.version));
         }
     }
     loop {
@@ -110,7 +110,7 @@ where
         };
         let Some(opened) = reading.admit(opened, &admit).await? else { continue };
         if let Some(bytes) = reading.collect(opened).await? {
-            return Ok(bytes);
+            return Ok((bytes, reading.version));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Advice, BadSamples, Metrics, Room, Waits};
+use super::{Advice, BadSamples, CacheReport, Metrics, Room, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -114,6 +114,9 @@ pub struct FetchReport {
     pub retries: u64,
     /// Most requests in flight at once.
     pub peak_in_flight: u64,
+    /// The local cache.
+    #[serde(flatten)]
+    pub cache: CacheReport,
 }
 
 /// Memory.
@@ -156,6 +159,7 @@ impl Report {
                 requests: metrics.fetch.requests.get(),
                 retries: metrics.fetch.retries.get(),
                 peak_in_flight: metrics.fetch.in_flight.peak(),
+                cache: CacheReport::of(&metrics.fetch.cache),
             },
             memory: MemoryReport {
                 compressed_bytes: metrics.compressed_bytes.get(),
@@ -273,6 +277,7 @@ impl fmt::Display for Report {
             "requests: {} ({} retries), at most {} at once",
             self.fetch.requests, self.fetch.retries, self.fetch.peak_in_flight
         )?;
+        write!(f, "{}", self.fetch.cache)?;
         writeln!(
             f,
             "memory: compressed {} at most, arenas {} at most, {} worker threads",

@@ -191,6 +191,11 @@ impl Document {
                 }
             }
         }
+        for table in tables(&mut self.root, "fetch") {
+            if let Some(path) = table.get_mut("cache").and_then(|cache| cache.get_mut("path")) {
+                start_path_from(folder, path, false);
+            }
+        }
     }
 }
 

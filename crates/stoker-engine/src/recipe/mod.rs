@@ -12,6 +12,7 @@
 //! relative to where it was written: in a file, to the folder of that file; elsewhere (a dict, an
 //! override), to the working directory.
 
+mod cache;
 mod choices;
 mod compat;
 mod dataset;
@@ -31,6 +32,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+pub use cache::Cache;
 pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Table};
 pub use dataset::{Dataset, Fields, Format};
 pub use decimal::Decimal;

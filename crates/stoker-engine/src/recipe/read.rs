@@ -14,8 +14,8 @@ use super::choices::{
 };
 use super::reader::Reader;
 use super::{
-    BatchLayout, Compat, Component, Dataset, Engine, Fetch, Fields, Image, Pack, Plan, Recipe,
-    Remainder, Share, Shuffle, Text, Vision, mixture, patterns, suggest,
+    BatchLayout, Cache, Compat, Component, Dataset, Engine, Fetch, Fields, Image, Pack, Plan,
+    Recipe, Remainder, Share, Shuffle, Text, Vision, mixture, patterns, suggest,
 };
 use crate::error::{Error, Problem, Result};
 use crate::sample::Scheme;
@@ -158,6 +158,7 @@ fn fetch(section: &mut Reader<'_>) -> Fetch {
         addressing: section.choice("addressing", ADDRESSING),
         requester_pays: section.flag("requester-pays").unwrap_or(default.requester_pays),
         ca_file: local_path(section, "ca-file"),
+        cache: Cache::read(section),
     }
 }
 
@@ -292,7 +293,7 @@ fn location(section: &mut Reader<'_>, key: &'static str, text: String) -> Option
 }
 
 /// A path on this machine.
-fn local_path(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
+pub(super) fn local_path(section: &mut Reader<'_>, key: &'static str) -> Option<String> {
     let text = section.text(key)?;
     if let Some(name) = scheme(&text) {
         let reason = format!("expected a path on this machine, found {name}://");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compat, Component, Decimal, Stage, choices};
+use super::{Cache, Compat, Component, Decimal, Stage, choices};
 
 /// What the user asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +120,9 @@ pub struct Fetch {
     pub requester_pays: bool,
     /// File of certificates (PEM) to trust besides those of the machine.
     pub ca_file: Option<String>,
+    /// A folder that keeps what was read, for the next epoch and the next run; none by default, as a
+    /// disk that nobody offered is not ours to fill.
+    pub cache: Option<Cache>,
 }
 
 /// Where the address of a bucket names it.
@@ -336,6 +339,7 @@ impl Default for Fetch {
             addressing: None,
             requester_pays: false,
             ca_file: None,
+            cache: None,
         }
     }
 }

@@ -14,6 +14,9 @@ pub(super) fn for_key(section: &str, key: &str) -> String {
         let fields = ["messages", "images", "question", "answer"].map(str::to_owned);
         known.push((section.to_owned(), fields.into()));
     }
+    if section == "fetch.cache" {
+        known.push((section.to_owned(), super::Cache::KEYS.map(str::to_owned).into()));
+    }
     let homes: Vec<String> =
         known.iter().filter(|(_, keys)| has(keys, key)).map(|(name, _)| place(name)).collect();
     if !homes.is_empty() {

@@ -13,7 +13,7 @@ use super::choices::{
 };
 use super::compat::Compat;
 use super::units::{write_duration, write_size};
-use super::{Dataset, Fields, Recipe, mixture};
+use super::{Cache, Dataset, Fields, Recipe, mixture};
 
 impl Recipe {
     /// The whole recipe, one object per section; keys and their order are always the same.
@@ -45,6 +45,7 @@ impl Recipe {
                 "addressing": fetch.addressing.map(|style| name_of(ADDRESSING, &style)),
                 "requester-pays": fetch.requester_pays,
                 "ca-file": fetch.ca_file,
+                "cache": fetch.cache.as_ref().map(Cache::write),
             },
             "image": {
                 "max-pixels": image.max_pixels,

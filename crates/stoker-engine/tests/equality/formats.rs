@@ -19,7 +19,7 @@ use super::{Seen, common, drain, rank, reference};
 const SAMPLES: usize = 40;
 
 /// Files by name.
-type Objects = Vec<(String, Vec<u8>)>;
+pub(super) type Objects = Vec<(String, Vec<u8>)>;
 
 /// A chat and its images.
 struct Chat {
@@ -115,7 +115,13 @@ fn ways(chats: &[Chat]) -> Vec<(&'static str, Objects)> {
     ]
 }
 
-fn recipe(source: &str, indexes: &Path, more: &Value) -> Recipe {
+/// The same samples as lines with images beside them, and as archives.
+pub(super) fn stored() -> Vec<(&'static str, Objects)> {
+    let ways = ways(&chats()).into_iter();
+    ways.filter(|(source, _)| ["train.jsonl", "part-{0..1}.tar"].contains(source)).collect()
+}
+
+pub(super) fn recipe(source: &str, indexes: &Path, more: &Value) -> Recipe {
     let mut value = json!({
         "model": common::model("qwen3-vl"),
         "dataset": {"source": source, "index-dir": indexes},
@@ -130,7 +136,7 @@ fn recipe(source: &str, indexes: &Path, more: &Value) -> Recipe {
     Recipe::from_value(value).unwrap()
 }
 
-fn batches(recipe: Recipe) -> Vec<Seen> {
+pub(super) fn batches(recipe: Recipe) -> Vec<Seen> {
     drain(&Loader::open(recipe, rank(0, 1)).unwrap(), usize::MAX)
 }
 

@@ -8,6 +8,7 @@ mod common;
 mod ahead;
 mod bad_samples;
 mod big_images;
+mod cache;
 mod formats;
 mod ledger;
 mod maker;

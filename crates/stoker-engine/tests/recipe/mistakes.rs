@@ -268,6 +268,20 @@ fn mistakes_about_the_source_and_the_whole_get_their_answer() {
             "dataset.fields.message: unknown key; did you mean `messages`?",
         ),
         (
+            Recipe::from_toml("[fetch]\ncache = { path = '/c' }\n[dataset]\nsource = 'a'"),
+            "fetch.cache.size: is missing; say how much of the disk it may take, such as \"500GiB\"",
+        ),
+        (
+            Recipe::from_toml("[fetch.cache]\nsize = '1GiB'\n[dataset]\nsource = 'a'"),
+            "fetch.cache.path: is missing; name a folder on a local disk, or leave fetch.cache out",
+        ),
+        (
+            Recipe::from_toml(
+                "[fetch.cache]\npath = '/c'\nsize = '1GiB'\nlimit = 3\n[dataset]\nsource = 'a'",
+            ),
+            "fetch.cache.limit: unknown key; [fetch.cache] has: path, size",
+        ),
+        (
             Recipe::from_toml("[dataset]\nsource = 'a'\n[dataset.fields]\nimages = ''"),
             "dataset.fields.images: is empty; leave it out to get the default",
         ),

@@ -74,9 +74,11 @@ fn relative_paths_in_a_file_start_from_its_folder_and_those_of_overrides_do_not(
     let file = folder.path().join("recipe.toml");
     let text = "model = 'qwen'\n[dataset]\nsource = 'train.jsonl'\nmedia_root = 's3://b/images'\n\
                 index-dir = '../index'\n[vision]\nconfig = '/abs/c.json'\n[text]\n\
-                tokenizer = 't.json'\nchat-template = 'a/b.jinja'\n[engine]\nledger = 'bad'\n";
+                tokenizer = 't.json'\nchat-template = 'a/b.jinja'\n[engine]\nledger = 'bad'\n\
+                [fetch.cache]\npath = 'kept'\nsize = '1GiB'\n";
     fs::write(&file, text).unwrap();
     let recipe = Recipe::from_file(&file).unwrap();
+    assert_eq!(recipe.fetch.cache.as_ref().map(|cache| cache.path.clone()), Some(place("kept")));
     assert_eq!(recipe.model, Some(place("qwen")));
     assert_eq!(recipe.datasets[0].dataset.source, [place("train.jsonl")]);
     assert_eq!(recipe.datasets[0].dataset.media_root.as_deref(), Some("s3://b/images"));

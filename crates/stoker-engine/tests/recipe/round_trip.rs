@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    BatchLayout, Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image,
+    BatchLayout, Cache, Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image,
     OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
 };
 
@@ -98,6 +98,7 @@ prop_compose! {
         endpoint in of("https?://[a-z]{1,9}(:[1-9]{1,4})?"),
         region in of("[a-z]{1,3}-[a-z]{1,5}-[1-9]"),
         anonymous in any::<bool>(),
+        cache in of((path(), 1_u64 << 20..=1 << 50)),
         max_pixels in 1_u64..=4_000_000_000,
         max_side in 1_u32..=1_000_000,
         max_bytes in 1024_u64..=2 << 30,
@@ -106,6 +107,7 @@ prop_compose! {
     ) -> (Fetch, Image) {
         let fetch = Fetch {
             concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
+            cache: cache.map(|(path, size)| Cache { path, size }),
         };
         (fetch, Image { max_pixels, max_side, max_bytes, max_scans, approximate })
     }
