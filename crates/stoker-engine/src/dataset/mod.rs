@@ -20,6 +20,7 @@ mod energon;
 mod entries;
 mod entry;
 mod index;
+mod json;
 mod lines;
 mod location;
 mod mds;
