@@ -14,6 +14,8 @@ mod attempt;
 mod client;
 mod failure;
 mod file;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod list;
 mod read;
 mod reader;

@@ -16,6 +16,8 @@
 mod bmp;
 mod bytes;
 mod exif;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod gif;
 mod jpeg;
 mod jpeg_ffi;

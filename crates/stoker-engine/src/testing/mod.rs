@@ -2,6 +2,7 @@
 
 mod chat;
 mod fault;
+pub mod fuzz;
 pub mod jpeg;
 mod leaf;
 mod noise;
