@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -27,13 +28,37 @@ struct Stall {
 }
 
 impl Stall {
-    /// One at a time, so that all threads that are seen are its own.
+    /// A store that takes requests and is silent.
     fn begin() -> Self {
+        Self::begin_with(|store| store)
+    }
+
+    /// A store that begins to answer, and stops in the middle of each body.
+    fn begin_in_a_body() -> Self {
+        Self::begin_with(|store| {
+            let (answering, mut stalled) = (store.try_clone().unwrap(), Vec::new());
+            let answer = move || {
+                for connection in answering.incoming() {
+                    let mut connection = connection.unwrap();
+                    let head = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nETag: \"1\"\r\n\r\n";
+                    let answer = [head.as_bytes(), &[0xFF; 1000]].concat();
+                    // Who gave up on the answer does not read it.
+                    drop(connection.write_all(&answer));
+                    stalled.push(connection);
+                }
+            };
+            thread::Builder::new().name("answering".into()).spawn(answer).unwrap();
+            store
+        })
+    }
+
+    /// One at a time, so that all threads that are seen are its own.
+    fn begin_with(serve: impl FnOnce(TcpListener) -> TcpListener) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let source = common::dataset(folder.path());
-        let store = TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = serve(TcpListener::bind("127.0.0.1:0").unwrap());
         let recipe = common::recipe(
             &source,
             json!({
@@ -82,6 +107,18 @@ fn closing_in_a_stall_ends_all_threads_within_a_second() {
     let report = stall.loader.report();
     let memory = (report.memory.compressed_bytes, report.memory.arena_bytes);
     assert_eq!((report.workers, memory), (0, (0, 0)));
+}
+
+#[test]
+fn closing_in_the_middle_of_bodies_ends_all_threads_and_gives_back_all_memory() {
+    let stall = Stall::begin_in_a_body();
+    assert!(stall.loader.report().memory.compressed_bytes > 0, "it waits for bodies");
+    let since = Instant::now();
+    stall.loader.close();
+    no_thread_is_left(since);
+    let report = stall.loader.report();
+    let memory = (report.memory.compressed_bytes, report.memory.leased_bytes);
+    assert_eq!((report.workers, memory, report.memory.arena_bytes), (0, (0, 0), 0));
 }
 
 #[test]

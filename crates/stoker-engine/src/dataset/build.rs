@@ -19,6 +19,8 @@ use crate::recipe::{Fields, Format};
 use crate::sample::{Location, Scheme};
 
 const CUT_OFF: &str = "the file is cut off or damaged: copy it again, or compress it again";
+const MORE_COPIED: &str =
+    "raise dataset.max-copied if they are meant to, and there is room where the index lies";
 const CHANGED: &str = "wait until the source is complete, then start again";
 
 /// Remote JSON lines up to this size are kept: a few gigabytes of disk for one request less a
@@ -107,6 +109,8 @@ pub(super) struct Progress {
     pub(super) bytes: AtomicU64,
     pub(super) stopped: AtomicBool,
     pub(super) budget: Budget,
+    /// Bytes that compressed shards were unpacked to.
+    unpacked: AtomicU64,
 }
 
 /// What a builder found.
@@ -174,6 +178,10 @@ fn fill_stream(
     if source.is_taken_out(packing)? {
         writer.take_out()?;
     }
+    if packing != Packing::Plain {
+        let (unpacked_so_far, most) = (&progress.unpacked, source.rules.max_copied);
+        unpacked.reader = Box::new(Bounded { inner: unpacked.reader, unpacked_so_far, most });
+    }
     if source.rules.format == Format::Jsonl {
         let offset = begin_text(&mut unpacked).map_err(mistaken)?;
         let built = lines::build(unpacked, offset, max_line, writer.records(), writer.lines());
@@ -222,7 +230,8 @@ fn fill_table(
     let read = Arc::new(AtomicU64::new(0));
     let ranges = counted(store.ranges(&source.location), Arc::clone(&read), Arc::clone(progress));
     let files = parquet::Files { entries: writer.records(), rows: lines };
-    let built = parquet::build(ranges, size, &source.rules.fields, &files, &progress.budget);
+    let limits = parquet::Limits { budget: &progress.budget, most_copied: source.rules.max_copied };
+    let built = parquet::build(ranges, size, &source.rules.fields, &files, &limits);
     let parquet::Built { rows, fingerprint, body } = built.map_err(|stop| match stop {
         parquet::Stop::File { reason, hint } => failure(&uri, reason, Some(hint)),
         parquet::Stop::Read(error) => error,
@@ -266,6 +275,40 @@ impl<R: Forward> Forward for Counted<'_, R> {
     }
 }
 
+/// What comes out of compressed shards, all of them together, up to a limit: a few bytes may unpack
+/// to any number.
+struct Bounded<'a> {
+    inner: Box<dyn Forward + 'a>,
+    unpacked_so_far: &'a AtomicU64,
+    most: u64,
+}
+
+impl Bounded<'_> {
+    fn count(&self, bytes: u64) -> io::Result<()> {
+        let before = self.unpacked_so_far.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) <= self.most {
+            return Ok(());
+        }
+        let reason = format!("the shards unpack to more than {}", Bytes(self.most));
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
+    }
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.count(count as u64)?;
+        Ok(count)
+    }
+}
+
+impl Forward for Bounded<'_> {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        self.count(bytes)?;
+        self.inner.skip(bytes)
+    }
+}
+
 /// The same for bytes that are read at random.
 fn counted(ranges: Ranges, read: Arc<AtomicU64>, progress: Arc<Progress>) -> Ranges {
     Box::new(move |range| {
@@ -298,6 +341,7 @@ fn unreadable(uri: &str, packing: Packing, reached: Reached, error: io::Error) -
         _ if packing == Packing::Plain || error.raw_os_error().is_some() => {
             (format!("the source can't be read: {error}"), None)
         }
+        io::ErrorKind::FileTooLarge => (error.to_string(), Some(MORE_COPIED.to_owned())),
         io::ErrorKind::UnexpectedEof => {
             (format!("the {} data end in the middle", packing.name()), Some(CUT_OFF.to_owned()))
         }

@@ -13,6 +13,7 @@
 use serde_json::{Map, Value};
 
 use super::content::{Carried, Images, content};
+use super::json::{MOST_VALUES, Unread, parse};
 use super::media::Media;
 use super::packing::BYTE_ORDER_MARK;
 use super::{flaw, quoted};
@@ -120,7 +121,15 @@ fn object(line: &[u8], what: &str) -> Result<Object, Flaw> {
 /// Any JSON; `what` is shown in front of what is wrong with it.
 pub(super) fn value(line: &[u8], what: &str) -> Result<Value, Flaw> {
     let text = text(line, what)?;
-    serde_json::from_str(text).map_err(|error| not_json(text, &error, what))
+    parse(text).map_err(|unread| match unread {
+        Unread::TooManyValues => too_many_values(what),
+        Unread::NotJson(error) => not_json(text, &error, what),
+    })
+}
+
+fn too_many_values(what: &str) -> Flaw {
+    flaw("too-many-values", format!("{what} is JSON of more than {MOST_VALUES} values"))
+        .hint("keep what is no part of the chat elsewhere")
 }
 
 /// Text, without a byte order mark.
@@ -179,7 +188,10 @@ fn said(record: &mut Object, fields: &Fields, captions: &[&str]) -> Result<Said,
         };
     };
     let value = match record.remove(key) {
-        Some(Value::String(text)) => serde_json::from_str(&text).unwrap_or(Value::Null),
+        Some(Value::String(text)) => match parse(&text) {
+            Err(Unread::TooManyValues) => return Err(too_many_values(&format!("`{key}`"))),
+            value => value.unwrap_or(Value::Null),
+        },
         value => value.unwrap_or_default(),
     };
     match value {
@@ -255,7 +267,7 @@ fn tools(value: Option<Value>) -> Result<Vec<Value>, Flaw> {
     let bad = || flaw("bad-tools", "`tools` is not a list of objects, nor a string of one");
     let value = match value {
         value if is_absent(value.as_ref()) => return Ok(Vec::new()),
-        Some(Value::String(text)) => serde_json::from_str(&text).map_err(|_| bad())?,
+        Some(Value::String(text)) => parse(&text).map_err(|_| bad())?,
         value => value.unwrap_or_default(),
     };
     match value {

@@ -22,6 +22,9 @@ use crate::error::Flaw;
 use crate::sample::{Content, ImageRef, Part};
 
 const PLACEHOLDER: &str = "<image>";
+/// Most images of one sample: each costs a request, and a place in the batch. The longest videos that
+/// are cut into frames have 768.
+const MOST_IMAGES: usize = 1024;
 /// Where a part or an image object may keep its reference, in the order of trust.
 const REFERENCES: [&str; 5] = ["image", "image_url", "url", "path", "base64"];
 
@@ -188,6 +191,13 @@ impl<'a> Images<'a> {
 
     pub(super) fn finish(self) -> Result<Vec<ImageRef>, Flaw> {
         let Self { given, mentions, .. } = self;
+        if self.taken.len() > MOST_IMAGES {
+            let reason = format!(
+                "the sample has {} images, and up to {MOST_IMAGES} are read",
+                self.taken.len()
+            );
+            return Err(flaw("too-many-images", reason).hint("make several samples of it"));
+        }
         if given == mentions {
             return Ok(self.taken);
         }

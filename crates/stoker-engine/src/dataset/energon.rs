@@ -21,6 +21,8 @@ const USUAL: &str = "train";
 const COUNTS: [&str; 2] = [".info.json", ".info.yaml"];
 /// Largest file that is read: a shard takes some 50 bytes.
 const LARGEST: u64 = 64 << 20;
+/// Most shards that its lines name together, as in a recipe.
+const MOST_SHARDS: usize = 1_000_000;
 
 #[derive(Deserialize)]
 struct Splits {
@@ -62,16 +64,23 @@ pub(super) fn shards(store: &impl Store, file: &Location, part: &str) -> Result<
         return Err(refuse(reason, "write #part behind the name of the split file"));
     };
     let expanded = |names: &[String]| {
-        let names = names.iter().map(|name| patterns::expand(name)).collect::<Result<Vec<_>, _>>();
         let hint = "give the part fewer shards";
-        names.map(|names| names.concat()).map_err(|reason| refuse(reason, hint))
+        let mut all = Vec::new();
+        for name in names {
+            all.extend(patterns::expand(name).map_err(|reason| refuse(reason, hint))?);
+            if all.len() > MOST_SHARDS {
+                return Err(refuse(format!("it names more than {MOST_SHARDS} shards"), hint));
+            }
+        }
+        Ok(all)
     };
     let excluded: HashSet<String> = expanded(&exclude.unwrap_or_default())?.into_iter().collect();
     let mut names = expanded(meant)?;
     // A sample is left out by the name of its shard, a slash and its own.
+    let known: HashSet<&str> = names.iter().map(String::as_str).collect();
     let inside = excluded.iter().filter(|name| {
         let shard = name.rsplit_once('/').map(|(shard, _)| shard);
-        shard.is_some_and(|shard| names.iter().any(|name| name == shard))
+        shard.is_some_and(|shard| known.contains(shard))
     });
     if let Some(sample) = inside.min() {
         let reason = format!("the part leaves out single samples, such as {sample:?}");

@@ -15,6 +15,9 @@ use super::sidecar::HEADER;
 const BUFFER: usize = 256 << 10;
 /// Longest entry that is believed: a sample of thousands of members is far below.
 const LONGEST: u64 = 4 << 20;
+/// Most entries of one shard. While it is indexed 8 bytes of each are in memory, and of an archive's
+/// samples some 40: shards of millions of samples there are, and a few bytes that unpack to many more.
+pub(super) const MOST: u64 = 1 << 23;
 
 /// Bytes of the table of so many entries.
 pub(super) fn table_bytes(entries: u64) -> Option<u64> {

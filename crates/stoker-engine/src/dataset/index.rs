@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -19,7 +20,7 @@ use super::mds::Columns;
 use super::sidecar::{Place, Sidecar};
 use super::turn::Turn;
 use super::writer::sweep;
-use super::{Store, public_uri};
+use super::{Store, failure, public_uri};
 use crate::error::{DatasetError, DatasetErrorKind, Error, Result, files_allowed, too_many_files};
 use crate::sample::Location;
 
@@ -269,7 +270,11 @@ impl Builders<'_> {
             && let Some(&shard) = self.missing.get(self.next.fetch_add(1, Ordering::Relaxed))
         {
             let (source, places) = (&self.sources[shard], &self.places[shard]);
-            let built = build(store, source, places, &self.so_far, self.sources.len() > 1);
+            let may_be_empty = self.sources.len() > 1;
+            let built = catch_unwind(AssertUnwindSafe(|| {
+                build(store, source, places, &self.so_far, may_be_empty)
+            }));
+            let built = built.unwrap_or_else(|_| Err(panicked(source)));
             if sender.send((shard, built)).is_err() {
                 return;
             }
@@ -319,6 +324,12 @@ impl Builders<'_> {
         progress(total, total);
         Ok(())
     }
+}
+
+/// What is said of a shard whose reader panicked.
+fn panicked(source: &Source) -> Error {
+    let reason = "a bug in stoker, met by this shard: its reader panicked";
+    failure(public_uri(&source.location), reason, Some("please report it with the shard"))
 }
 
 /// One error for all shards that can't be used.

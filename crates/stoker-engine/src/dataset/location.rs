@@ -154,7 +154,9 @@ fn bucket(scheme: Scheme, rest: &str) -> Result<Location, Flaw> {
     if bucket.contains('@') {
         return Err(credentials());
     }
-    if bucket.is_empty() || bucket.contains(|letter: char| letter <= ' ') {
+    // It becomes a part of a URL, where `..` or `?` would ask the store for something else.
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-._$".contains(letter);
+    if bucket.is_empty() || !bucket.chars().all(is_name) || [".", ".."].contains(&bucket) {
         let reason = format!("{} does not begin with the name of a bucket", quoted(rest));
         return Err(flaw("bad-address", reason).hint("write scheme://bucket/key"));
     }
@@ -173,6 +175,25 @@ fn http_url(scheme: &str, text: &str) -> Result<Location, Flaw> {
     let key = format!("{}{query}", &url.path()[1..]);
     let scheme = if scheme == "http" { Scheme::Http } else { Scheme::Https };
     Ok(Location { scheme, authority, key })
+}
+
+/// What of an absolute path comes behind that of a folder, `.` and `..` resolved in both; `None` if it
+/// lies elsewhere.
+pub(super) fn below(path: &str, folder: &str) -> Result<Option<String>, Flaw> {
+    let path = segments(path)?;
+    let folder = if folder.trim_matches('/').is_empty() {
+        Vec::new()
+    } else {
+        segments(folder.trim_end_matches('/'))?
+    };
+    let rest = path.strip_prefix(folder.as_slice()).filter(|rest| !rest.is_empty());
+    Ok(rest.map(|rest| rest.join("/")))
+}
+
+/// What is said of a path that is not below the root.
+pub(super) fn outside(path: &str) -> Flaw {
+    flaw("outside-root", format!("{} leads out of the media root", quoted(path)))
+        .hint("set dataset.media-root to a folder that holds all images")
 }
 
 fn names_a_folder(text: &str) -> Flaw {
@@ -195,13 +216,7 @@ fn segments(relative: &str) -> Result<Vec<&str>, Flaw> {
             "" | "." => {}
             ".." => {
                 let above = segments.pop();
-                above.ok_or_else(|| {
-                    flaw(
-                        "outside-root",
-                        format!("{} leads out of the media root", quoted(relative)),
-                    )
-                    .hint("set dataset.media-root to a folder that holds all images")
-                })?;
+                above.ok_or_else(|| outside(relative))?;
             }
             name => segments.push(name),
         }

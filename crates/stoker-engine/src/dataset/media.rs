@@ -4,10 +4,16 @@
 //! image itself as a `data:` URI. The media root is what the recipe says, or the folder of the
 //! shard, on whatever store that lies.
 //!
-//! Data must not reach what their author could not: a relative path can't leave the root; local
-//! files (`file:` and absolute paths, common where LLaVA data lie on a local disk) are read only if
-//! the source is a local file itself; `http(s)` is read only if the recipe allows it, and then only
-//! from public hosts. The root is the recipe's word and may lie anywhere.
+//! Data must not reach what their author could not: no path leaves the root, neither a relative one
+//! nor a local one (`file:` and absolute paths, common where LLaVA data lie on a local disk), and
+//! local ones are read only if the source is a local file itself; `http(s)` is read only if the
+//! recipe allows it, and then only from public hosts. The root is the recipe's word and may lie
+//! anywhere. Links of the file system are followed: they are made by whoever has the folder (the hub's
+//! cache is full of them), and no data can make one.
+//!
+//! Other buckets may be named, and are read with the credentials of the run: images often lie in
+//! another one than their annotations. The request goes where the recipe's store is, whatever the
+//! data say.
 
 use std::sync::Arc;
 
@@ -17,7 +23,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use url::Url;
 
-use super::location::{split_scheme, strip_prefix_ignoring_case};
+use super::location::{below, outside, split_scheme, strip_prefix_ignoring_case};
 use super::{flaw, public_host, quoted};
 use crate::error::Flaw;
 use crate::sample::{Extent, ImageRef, Location, Scheme};
@@ -59,12 +65,18 @@ impl Media {
     }
 
     fn local(&self, reference: &str) -> Result<Location, Flaw> {
-        if self.local_files {
-            return Location::parse_object(reference);
+        if !self.local_files {
+            let reason =
+                format!("{} is a local file, and the data are not local", quoted(reference));
+            return Err(flaw("local-file", reason)
+                .hint("write paths relative to dataset.media-root, without a leading slash"));
         }
-        let reason = format!("{} is a local file, and the data are not local", quoted(reference));
-        Err(flaw("local-file", reason)
-            .hint("write paths relative to dataset.media-root, without a leading slash"))
+        let file = Location::parse_object(reference)?;
+        let below = (self.root.scheme == Scheme::File).then(|| below(&file.key, &self.root.key));
+        match below.transpose()?.flatten() {
+            Some(path) => self.root.join(&path),
+            None => Err(outside(reference)),
+        }
     }
 
     fn http(&self, reference: &str) -> Result<Location, Flaw> {

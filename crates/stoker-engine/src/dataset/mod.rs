@@ -19,7 +19,10 @@ mod content;
 mod energon;
 mod entries;
 mod entry;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod index;
+mod json;
 mod lines;
 mod location;
 mod mds;

@@ -13,10 +13,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::dataset::Dataset;
 use crate::error::{Error, Flaw, Result};
 use crate::fetch::Fetcher;
+use crate::metrics::Room;
 use crate::plan::{Identity, Source};
 use crate::recipe::{self, Component, Recipe};
 use crate::sample::{Extent, RawSample, Sample, SampleId};
 
+use super::boundary::contained;
 use super::rooms::hash;
 use super::sizes::Measurable;
 
@@ -83,7 +85,7 @@ impl Catalog {
 
     /// Where a sample lies; a flaw for one that is known to be unusable.
     pub(crate) fn locate(&self, id: SampleId) -> Result<Extent, Flaw> {
-        self.of(id).locate(id.row)
+        contained(Room::Dataset, || self.of(id).locate(id.row))
     }
 
     /// `file:line` of a sample, for people.

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::boundary::{PANIC, contained};
 use super::measure::of_image;
 use super::rooms::Rooms;
 use super::workers::Bench;
@@ -32,22 +33,23 @@ impl Rooms {
         slot: &mut [u8],
         bench: &mut Bench,
     ) -> Result<(), Flaw> {
-        let Bench { decoder, scratch } = bench;
         let (begin, decoding) = (Instant::now(), Cell::default());
-        let opened = self.open_image(image, decoder, &decoding);
-        let pixels = opened.as_ref().map_or(0, |decoded| decoded.size().pixels());
-        let written = opened.and_then(|decoded| {
-            self.vision
-                .write(decoded, &image.plan, slot, scratch)
-                .map_err(|flaw| of_image(flaw, &image.name))
+        let written = contained(Room::Image, || {
+            let Bench { decoder, scratch } = &mut *bench;
+            let decoded = self.open_image(image, decoder, &decoding)?;
+            let pixels = decoded.size().pixels();
+            self.vision.write(decoded, &image.plan, slot, scratch).map(|()| pixels)
         });
-        if written.is_err() {
+        let written = written.map_err(|flaw| of_image(flaw, &image.name));
+        if let Err(flaw) = &written {
             self.vision.write_neutral(&image.plan, slot);
+            clear_after(flaw, bench);
         }
         let (decoding, all) = (decoding.get(), begin.elapsed());
+        let pixels = written.as_ref().map_or(0, |pixels| *pixels);
         self.metrics.room(Room::Image).count(decoding, pixels * 3);
         self.metrics.room(Room::Vision).count(all.saturating_sub(decoding), slot.len() as u64);
-        written
+        written.map(drop)
     }
 
     /// Opens an image, so that the time of all decoding is added to `decoding`.
@@ -61,7 +63,9 @@ impl Rooms {
         let begin = Instant::now();
         let opened = decoder.open(&image.bytes, &image.header, seen, limits, self.rgb);
         decoding.set(begin.elapsed());
-        Ok(match opened.map_err(|flaw| of_image(flaw, &image.name))? {
+        #[cfg(any(test, feature = "testing"))]
+        crate::testing::panic_at(crate::testing::IN_DECODING, &image.bytes);
+        Ok(match opened? {
             Decoded::Rows(rows) => Decoded::Rows(Box::new(Timed { rows, spent: decoding })),
             whole @ Decoded::Whole(_) => whole,
         })
@@ -77,7 +81,11 @@ impl Rooms {
         let meter = self.metrics.room(Room::Image);
         let _busy = meter.enter();
         let (limits, seen) = (&self.recipe.image, image.plan.resized);
-        let rgb = decoder.decode_for(&image.bytes, &image.header, seen, limits, self.rgb);
+        let rgb = contained(Room::Image, move || {
+            #[cfg(any(test, feature = "testing"))]
+            crate::testing::panic_at(crate::testing::IN_DECODING, &image.bytes);
+            decoder.decode_for(&image.bytes, &image.header, seen, limits, self.rgb)
+        });
         let rgb = rgb.map_err(|flaw| of_image(flaw, &image.name))?;
         meter.bytes.add(rgb.pixels.len() as u64);
         Ok(rgb)
@@ -102,9 +110,18 @@ impl Rooms {
     /// An image as the model sees it.
     pub(super) fn look(&self, image: &EncodedImage, bench: &mut Bench) -> Result<RgbImage, Flaw> {
         let decoding = Cell::default();
-        let decoded = self.open_image(image, &mut bench.decoder, &decoding)?;
-        let seen = self.vision.resize(decoded, &image.plan, &mut bench.scratch);
+        let seen = contained(Room::Image, || {
+            let decoded = self.open_image(image, &mut bench.decoder, &decoding)?;
+            self.vision.resize(decoded, &image.plan, &mut bench.scratch)
+        });
         seen.map_err(|flaw| of_image(flaw, &image.name))
+    }
+}
+
+/// What a panic left of scratch memory is nobody's.
+fn clear_after(flaw: &Flaw, bench: &mut Bench) {
+    if flaw.code == PANIC {
+        *bench = Bench::default();
     }
 }
 

@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 
+use super::boundary::contained;
 use super::rooms::Rooms;
 use crate::error::{Flaw, Result};
 use crate::image;
@@ -55,10 +56,12 @@ impl Rooms {
         images: Vec<ImageBytes>,
     ) -> Result<Result<Measured, Flaw>> {
         self.text.built()?;
-        Ok(self.measured(sample, images))
+        Ok(contained(Room::Text, || self.measured(sample, images)))
     }
 
     fn measured(&self, sample: Sample, images: Vec<ImageBytes>) -> Result<Measured, Flaw> {
+        #[cfg(any(test, feature = "testing"))]
+        crate::testing::panic_over(&sample.conversation);
         let names = sample.images.iter().enumerate().map(|(number, image)| name(number, image));
         let inspected = names.zip(images).map(|(name, image)| self.inspect(name, image));
         let mut images = inspected.collect::<Result<Vec<_>, Flaw>>()?;

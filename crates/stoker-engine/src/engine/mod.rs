@@ -4,6 +4,7 @@
 
 mod batch;
 mod block;
+mod boundary;
 mod budget;
 mod catalog;
 mod fill;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::boundary::contained;
 use super::catalog::Catalog;
 use super::machine;
 use super::opening::Opening;
@@ -137,7 +138,11 @@ impl Rooms {
         let meter = self.metrics.room(Room::Dataset);
         let _busy = meter.enter();
         meter.bytes.add(raw.bytes.len() as u64);
-        self.catalog.parse(raw)
+        contained(Room::Dataset, || {
+            #[cfg(any(test, feature = "testing"))]
+            crate::testing::panic_at(crate::testing::IN_PARSING, &raw.bytes);
+            self.catalog.parse(raw)
+        })
     }
 
     /// The source of the dataset that a position belongs to.

@@ -198,7 +198,7 @@ fn check_range(
 }
 
 /// First and last byte, and the size of the whole where it is told.
-fn content_range(told: &str) -> Option<(u64, u64, Option<u64>)> {
+pub(super) fn content_range(told: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, whole) = told.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let last = last.parse().ok().filter(|last| *last < u64::MAX)?;

@@ -155,3 +155,78 @@ impl HttpService for Impatient {
         answer.unwrap_or_else(|late| Err(HttpError::new(HttpErrorKind::Timeout, late)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use reqwest::dns::Resolve;
+
+    use super::*;
+
+    /// What an error says, with all that caused it.
+    fn chain(error: &dyn Error) -> String {
+        let cause = error.source().map(|cause| format!(": {}", chain(cause)));
+        format!("{error}{}", cause.unwrap_or_default())
+    }
+
+    /// Answers all that asks with a redirect to that address; how often it was asked.
+    fn redirecting(store: TcpListener, to: String) -> Arc<AtomicUsize> {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let serve = move || {
+            for connection in store.incoming() {
+                let mut connection = connection.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                let head = BufReader::new(connection.try_clone().unwrap()).lines();
+                head.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+                let head = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\n";
+                // Who was refused does not read on.
+                drop(write!(connection, "{head}Location: {to}\r\n\r\n"));
+            }
+        };
+        std::thread::Builder::new().name("redirecting".into()).spawn(serve).unwrap();
+        asked
+    }
+
+    /// A public name is looked up as this machine, as a hostile name server would have it after the
+    /// first look.
+    #[tokio::test]
+    async fn no_redirect_leads_from_a_public_address_to_a_private_one() {
+        for to in [
+            "http://127.0.0.1:{port}/",
+            "http://2130706433:{port}/",
+            "http://0x7f.1:{port}/",
+            "http://[::ffff:127.0.0.1]:{port}/",
+            "http://169.254.169.254/latest/meta-data/",
+            "http://user@public.example:{port}/",
+            "file:///etc/passwd",
+        ] {
+            let store = TcpListener::bind("127.0.0.1:0").unwrap();
+            let here = store.local_addr().unwrap();
+            let to = to.replace("{port}", &here.port().to_string());
+            let asked = redirecting(store, to.clone());
+            let builder = Clients::new(&recipe::Fetch::default()).builder().unwrap();
+            let builder = builder.no_proxy().redirect(redirects());
+            let client = builder.resolve("public.example", here).build().unwrap();
+            let url = format!("http://public.example:{}/a.jpg", here.port());
+            let told = match client.get(url).send().await {
+                Err(error) => chain(&error),
+                Ok(answer) => panic!("{to} was followed to {}", answer.url()),
+            };
+            let refused = told.contains("is not a public address") || told.contains("scheme");
+            assert!(refused, "{to}: {told}");
+            assert_eq!(asked.load(Ordering::SeqCst), 1, "{to} was asked");
+        }
+    }
+
+    /// What is connected to is what was judged: the names of this machine have no public address.
+    #[tokio::test]
+    async fn a_name_that_resolves_to_private_addresses_has_none() {
+        let refused = PublicNames.resolve("localhost".parse().unwrap()).await.err().unwrap();
+        assert_eq!(refused.to_string(), "localhost is not a public address");
+    }
+}

@@ -19,18 +19,18 @@ use super::failure::Failure;
 pub(super) async fn open(path: &str) -> Result<(File, ObjectInfo), Failure> {
     let path = path.to_owned();
     on_blocking_thread(move || {
-        let file = File::open(Path::new(&path))?;
-        let found = file.metadata()?;
-        Ok((file, found))
-    })
-    .await
-    .and_then(|(file, found)| {
-        if found.is_file() {
-            Ok((file, describe(&found)))
-        } else {
-            Err(Failure::permanent(FetchErrorKind::NotFound, "not a file"))
+        let path = Path::new(&path);
+        // To open a pipe is to wait for its writer, and to open a device may do anything.
+        if !std::fs::metadata(path)?.is_file() {
+            return Ok(None);
         }
+        let file = File::open(path)?;
+        let found = file.metadata()?;
+        Ok(found.is_file().then_some((file, found)))
     })
+    .await?
+    .map(|(file, found)| (file, describe(&found)))
+    .ok_or_else(|| Failure::permanent(FetchErrorKind::NotFound, "not a file"))
 }
 
 /// Reads a part of a file, which is known to have it.

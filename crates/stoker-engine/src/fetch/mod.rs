@@ -19,6 +19,8 @@ mod descriptors;
 mod environment;
 mod failure;
 mod file;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod list;
 mod read;
 mod reader;

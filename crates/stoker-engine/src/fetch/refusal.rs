@@ -162,6 +162,14 @@ impl fmt::Display for Told {
     }
 }
 
+/// Reads what a store says, for fuzzing.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn look(bytes: &[u8]) {
+    let told = Told::read(bytes, &Secrets(Vec::new()));
+    let shown = told.map(|told| told.to_string()).unwrap_or_default();
+    assert!(shown.chars().count() < LONGEST_MESSAGE + 80, "messages are cut");
+}
+
 /// The text of the first element of that name.
 fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;

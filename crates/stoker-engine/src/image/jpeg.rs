@@ -21,6 +21,8 @@ struct Frame<'a> {
     components: u8,
     progressive: bool,
     exif: Option<&'a [u8]>,
+    /// Bytes of the coefficients of the whole image.
+    coefficients: u64,
     /// Where the first scan's header ends.
     data: usize,
     /// How many components the first scan has.
@@ -110,6 +112,29 @@ pub(super) fn decode(
     Ok(())
 }
 
+/// Bytes that decoding takes besides its RGB: CMYK before it is converted, and where there are several
+/// scans all coefficients, which libjpeg keeps until the last one is read.
+pub(super) fn scratch(bytes: &[u8], pixels: u64) -> u64 {
+    let Ok(frame) = frame(bytes) else { return 0 };
+    let cmyk = if frame.components == 4 { pixels * 4 } else { 0 };
+    let is_whole = frame.progressive || frame.scanned < frame.components;
+    cmyk + if is_whole { frame.coefficients } else { 0 }
+}
+
+/// Of components as a frame describes them, three bytes each: two bytes for each sample.
+fn coefficients(size: Size, components: &[u8]) -> u64 {
+    let factors =
+        components.chunks_exact(3).map(|component| (component[1] >> 4, component[1] & 15));
+    let factors: Vec<(u64, u64)> =
+        factors.map(|(h, v)| (h.max(1).into(), v.max(1).into())).collect();
+    let most = |it: &dyn Fn(&(u64, u64)) -> u64| factors.iter().map(it).max().unwrap_or(1);
+    let (across, down) = (most(&|it| it.0), most(&|it| it.1));
+    let (width, height) = (u64::from(size.width), u64::from(size.height));
+    let blocks =
+        |(h, v): &(u64, u64)| (width * h).div_ceil(across * 8) * (height * v).div_ceil(down * 8);
+    factors.iter().map(blocks).sum::<u64>() * 128
+}
+
 fn refuse(failure: jpeg_ffi::Failure, max_scans: u32) -> Flaw {
     match failure {
         jpeg_ffi::Failure::Corrupt(what) => corrupt(what),
@@ -144,10 +169,18 @@ fn frame(bytes: &[u8]) -> Result<Frame<'_>, Flaw> {
             0xC0..=0xCF => start = Some(start_of_frame(marker, body)?),
             0xE1 if exif.is_none() && body.starts_with(b"Exif\0") => exif = body.get(6..),
             0xDA => {
-                let Start { size, components, progressive } =
+                let Start { size, components, progressive, coefficients } =
                     start.ok_or_else(|| bad_header("a scan comes before the image's size"))?;
                 let scanned = body.first().copied().unwrap_or(0);
-                return Ok(Frame { size, components, progressive, exif, data: at, scanned });
+                return Ok(Frame {
+                    size,
+                    components,
+                    progressive,
+                    exif,
+                    coefficients,
+                    data: at,
+                    scanned,
+                });
             }
             _ => {}
         }
@@ -170,6 +203,7 @@ struct Start {
     size: Size,
     components: u8,
     progressive: bool,
+    coefficients: u64,
 }
 
 fn start_of_frame(marker: u8, body: &[u8]) -> Result<Start, Flaw> {
@@ -179,11 +213,12 @@ fn start_of_frame(marker: u8, body: &[u8]) -> Result<Start, Flaw> {
     match (marker, precision, components) {
         (0xC3 | 0xC7 | 0xCB | 0xCF, ..) => Err(unsupported("lossless JPEG")),
         (0xC5 | 0xC6 | 0xCD | 0xCE, ..) => Err(unsupported("hierarchical JPEG")),
-        (_, 8, 1 | 3 | 4) => Ok(Start {
-            size: Size { width: u32::from(width), height: u32::from(height) },
-            components,
-            progressive: matches!(marker, 0xC2 | 0xCA),
-        }),
+        (_, 8, 1 | 3 | 4) => {
+            let size = Size { width: u32::from(width), height: u32::from(height) };
+            let progressive = matches!(marker, 0xC2 | 0xCA);
+            let coefficients = coefficients(size, body.get(6..).unwrap_or_default());
+            Ok(Start { size, components, progressive, coefficients })
+        }
         (_, 8, _) => Err(unsupported("a JPEG of other than 1, 3 or 4 components")),
         _ => Err(unsupported("a JPEG of other than 8 bits")),
     }

@@ -16,12 +16,15 @@
 mod bmp;
 mod bytes;
 mod exif;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod gif;
 mod jpeg;
 mod jpeg_ffi;
 mod orient;
 mod png;
 mod rgb;
+mod scratch;
 mod sniff;
 mod webp;
 mod webp_ffi;
@@ -37,9 +40,11 @@ use crate::recipe::{self, RgbRules};
 use crate::sample::{Decoded, ImageFormat, ImageHeader, RgbImage, Size};
 use jpeg_ffi::Session;
 
-/// Scratch memory above this is given back after an image that did not need it, in bytes: 64 MiB
-/// holds 16 million pixels of four channels.
-const KEPT: usize = 64 << 20;
+pub use scratch::scratch;
+
+/// Most scratch memory that a decoder keeps from one image to the next, in bytes: what images take
+/// that need not ask for room.
+pub const KEPT: usize = 16 << 20;
 
 /// What the header reader of a format finds.
 struct Head<'a> {
@@ -207,6 +212,15 @@ impl Decoder {
     pub fn give_back(&mut self, image: RgbImage) {
         if image.pixels.capacity() > self.image.pixels.capacity() {
             self.image = image;
+            self.tidy();
+        }
+    }
+
+    /// Lets go of what a large image took: it asked for room, and gives that back.
+    pub fn tidy(&mut self) {
+        let Self { image, raw, stored, .. } = self;
+        if image.pixels.capacity() + raw.capacity() + stored.capacity() > KEPT {
+            (*image, *raw, *stored) = Default::default();
         }
     }
 }
@@ -233,14 +247,10 @@ fn guard(decode: impl FnOnce() -> Result<(), Flaw>) -> Result<(), Flaw> {
     })
 }
 
-/// Gives the buffer this length; its content is arbitrary. Memory that one huge image needed is
-/// not kept for the small ones after it.
+/// Gives the buffer this length; its content is arbitrary.
 fn resize(buffer: &mut Vec<u8>, length: u64) -> Result<(), Flaw> {
     let length = usize::try_from(length).map_err(|_| out_of_memory())?;
     buffer.truncate(length);
-    if buffer.capacity() > KEPT && length < KEPT {
-        buffer.shrink_to(KEPT);
-    }
     buffer.try_reserve_exact(length - buffer.len()).map_err(|_| out_of_memory())?;
     buffer.resize(length, 0);
     Ok(())

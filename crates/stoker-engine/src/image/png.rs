@@ -46,6 +46,24 @@ pub(super) fn size(bytes: &[u8]) -> Result<Size, Flaw> {
     size.ok_or_else(truncated)
 }
 
+/// Bytes for each pixel before it is RGB; none where it comes as that.
+pub(super) fn scratch(bytes: &[u8]) -> usize {
+    let colour = bytes.get(SIGNATURE + 17);
+    let mut at = SIGNATURE;
+    while let (Some(length), Some(kind)) = (be32(bytes, at), take(bytes, at + 4)) {
+        match &kind {
+            b"tRNS" => return Layout::Rgba.bytes(),
+            b"IDAT" => break,
+            _ => at += CHUNK + length as usize,
+        }
+    }
+    match colour {
+        Some(2 | 3) => 0,
+        Some(0) => Layout::Grey16.bytes(),
+        _ => Layout::Rgba.bytes(),
+    }
+}
+
 /// Finds the EXIF chunk, and makes sure that the pixel data are there.
 fn walk(bytes: &[u8]) -> Result<Option<&[u8]>, Flaw> {
     let (mut exif, mut pixels) = (None, false);

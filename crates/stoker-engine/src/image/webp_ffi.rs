@@ -12,6 +12,9 @@ use libwebp_sys::{
 
 use crate::sample::Size;
 
+/// What libwebp says of the format of a lossy image.
+const LOSSY: i32 = 1;
+
 /// What libwebp reads from the header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {
@@ -19,6 +22,8 @@ pub(super) struct Features {
     pub(super) size: Size,
     pub(super) alpha: bool,
     pub(super) animated: bool,
+    /// Whether it is known to be lossy; frames of an animation may be of both kinds.
+    pub(super) lossy: bool,
 }
 
 /// Reads the header.
@@ -35,6 +40,7 @@ pub(super) fn features(bytes: &[u8]) -> Result<Features, VP8StatusCode> {
         size: Size { width: features.width as u32, height: features.height as u32 },
         alpha: features.has_alpha != 0,
         animated: features.has_animation != 0,
+        lossy: features.format == LOSSY,
     })
 }
 

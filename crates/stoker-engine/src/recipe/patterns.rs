@@ -8,6 +8,8 @@
 
 /// Most names that braces may make.
 const MOST: usize = 1_000_000;
+/// Most bytes of all names together, roughly.
+const LARGEST: usize = 256 << 20;
 /// Longest text with braces: each pair is looked at for itself.
 const LONGEST: usize = 4096;
 /// What has a meaning, and is taken by its letter in brackets.
@@ -20,8 +22,9 @@ pub fn expand(text: &str) -> Result<Vec<String>, String> {
     if text.len() > LONGEST {
         return Err(format!("is longer than {LONGEST} bytes"));
     }
-    let names = braces(&text.chars().collect::<Vec<_>>(), MOST);
-    names.ok_or_else(|| format!("{text:?} names more than {MOST} shards"))
+    let most = MOST.min(LARGEST / text.len().max(1));
+    let names = braces(&text.chars().collect::<Vec<_>>(), most);
+    names.ok_or_else(|| format!("{text:?} names more than {most} shards"))
 }
 
 /// The one name that a text without `*`, `?` and `[…]` stands for; `None` for a pattern.

@@ -5,8 +5,9 @@ use std::ffi::c_int;
 use std::ptr;
 
 use turbojpeg_sys::{
-    TJINIT_TJINIT_COMPRESS, TJPARAM, TJPARAM_TJPARAM_QUALITY, TJPARAM_TJPARAM_SUBSAMP,
-    TJPF_TJPF_RGB, TJSAMP_TJSAMP_420, tj3Compress8, tj3Destroy, tj3Free, tj3Init, tj3Set,
+    TJINIT_TJINIT_COMPRESS, TJPARAM, TJPARAM_TJPARAM_PROGRESSIVE, TJPARAM_TJPARAM_QUALITY,
+    TJPARAM_TJPARAM_SUBSAMP, TJPF_TJPF_RGB, TJSAMP_TJSAMP_420, tj3Compress8, tj3Destroy, tj3Free,
+    tj3Init, tj3Set,
 };
 
 /// A baseline JPEG with 4:2:0 subsampling of `height` rows of `width` RGB pixels.
@@ -15,6 +16,18 @@ use turbojpeg_sys::{
 /// If `rgb` does not have `width * height * 3` bytes, a side is 0 or over 65,500, or `quality` is
 /// not 1 to 100.
 pub fn encode_jpeg(rgb: &[u8], width: usize, height: usize, quality: u8) -> Vec<u8> {
+    encode(rgb, width, height, quality, false)
+}
+
+/// The same as a progressive JPEG.
+///
+/// # Panics
+/// As [`encode_jpeg`].
+pub fn encode_progressive_jpeg(rgb: &[u8], width: usize, height: usize, quality: u8) -> Vec<u8> {
+    encode(rgb, width, height, quality, true)
+}
+
+fn encode(rgb: &[u8], width: usize, height: usize, quality: u8, progressive: bool) -> Vec<u8> {
     const SIDES: std::ops::RangeInclusive<usize> = 1..=65_500;
     assert!(SIDES.contains(&width) && SIDES.contains(&height), "JPEG has no such size");
     assert_eq!(rgb.len(), width * height * 3, "three bytes a pixel");
@@ -28,6 +41,7 @@ pub fn encode_jpeg(rgb: &[u8], width: usize, height: usize, quality: u8) -> Vec<
         let set = |parameter: TJPARAM, value: c_int| tj3Set(handle, parameter as c_int, value);
         let done = set(TJPARAM_TJPARAM_QUALITY, quality.into()) == 0
             && set(TJPARAM_TJPARAM_SUBSAMP, TJSAMP_TJSAMP_420 as c_int) == 0
+            && set(TJPARAM_TJPARAM_PROGRESSIVE, progressive.into()) == 0
             && tj3Compress8(
                 handle,
                 rgb.as_ptr(),

@@ -1,6 +1,8 @@
 //! Generators and doubles that the tests, benches and demos of all crates share.
 
 mod chat;
+mod fault;
+pub mod fuzz;
 pub mod jpeg;
 mod leaf;
 mod noise;
@@ -11,6 +13,8 @@ mod sizes;
 mod words;
 
 pub use chat::{CHAT_KEY, ChatDataset};
+pub use fault::{IN_DECODING, IN_MEASURING, IN_PARSING};
+pub(crate) use fault::{panic_at, panic_over};
 pub use jpeg::encode_jpeg;
 pub use photo::photo;
 pub use sizes::SizeMixture;

@@ -14,6 +14,8 @@
 mod building;
 mod canonical;
 mod files;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod layout;
 mod length;
 mod python;

@@ -1,6 +1,8 @@
 //! What becomes of samples that can not be used.
 
 use stoker_engine::error::{DatasetError, DatasetErrorKind, Error, Outcome};
+use stoker_engine::metrics::Room;
+use stoker_engine::testing::{IN_DECODING, IN_MEASURING, IN_PARSING};
 
 use super::*;
 
@@ -41,6 +43,43 @@ fn bad_samples_are_replaced_or_neutralised_and_listed() {
     let learned =
         labels[3 * row..].as_chunks::<8>().0.iter().any(|label| i64::from_ne_bytes(*label) != -100);
     assert!(!learned, "a neutralised sample teaches nothing");
+}
+
+/// Whatever of a sample's data makes a room panic, wherever that is: one bad sample, by name.
+#[test]
+fn a_panic_over_one_sample_is_a_bad_sample_and_the_run_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let lines = std::fs::read_to_string(&source).unwrap();
+    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+    let photo = std::fs::read(folder.path().join("images/000000.jpg")).unwrap();
+    let photo = [photo, IN_DECODING.as_bytes().to_vec()].concat();
+    std::fs::write(folder.path().join("panic.jpg"), photo).unwrap();
+    let chat = common::chat("images/000000.jpg", "assistant");
+    lines[5] = format!("{},{IN_PARSING}", chat.strip_suffix('}').unwrap());
+    lines[13] = chat.replace("Hard to say.", IN_MEASURING);
+    lines[21] = common::chat("panic.jpg", "assistant");
+    std::fs::write(&source, lines.join("\n")).unwrap();
+    let more = json!({
+        "plan": {"shuffle": "none", "epochs": 1}, "pack": {"batch-size": 4},
+    });
+    let loader = Loader::open(made(&source, more.clone()), rank(0, 1)).unwrap();
+    let seen = drain(&loader, usize::MAX);
+    assert_eq!(seen, reference(made(&source, more), 0..seen.len() as u64));
+    let report = loader.report();
+    let panics = report.flaws.iter().filter(|flaw| flaw.code == "panic");
+    let panics: Vec<_> = panics.map(|flaw| (flaw.room, flaw.outcome)).collect();
+    let expected = [
+        (Room::Dataset, Outcome::Replaced),
+        (Room::Image, Outcome::Neutralised),
+        (Room::Text, Outcome::Replaced),
+    ];
+    assert_eq!(panics, expected);
+    for (row, said) in [(6, "in parsing"), (14, "in measuring"), (22, "in decoding")] {
+        let line = format!("train.jsonl:{row}");
+        let told = |bad: &String| bad.contains(said) && bad.ends_with(&line);
+        assert!(report.bad_samples.iter().any(told), "{line}: {:#?}", report.bad_samples);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod cache;
 mod credentials;
+mod devices;
 mod faults;
 mod issued;
 mod listing;

@@ -34,7 +34,7 @@ pub(in crate::dataset) struct Columns(pub(in crate::dataset) Vec<Column>);
 
 impl Columns {
     /// What an index file says of columns; why they can't be read, where they can't.
-    pub(super) fn new(
+    pub(in crate::dataset) fn new(
         names: &[String],
         encodings: &[String],
         sizes: &[Option<u64>],

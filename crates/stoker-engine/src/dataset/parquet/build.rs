@@ -53,6 +53,8 @@ pub(in crate::dataset) enum Stop {
 }
 
 const DAMAGED: &str = "the file is cut off or damaged: copy it again, or write it anew";
+const MORE_COPIED: &str =
+    "raise dataset.max-copied if they are meant to, and there is room where the index lies";
 const FIELDS: &str = "dataset.fields says which columns are read under other names";
 
 /// What was built.
@@ -60,6 +62,14 @@ pub(in crate::dataset) struct Built {
     pub(in crate::dataset) rows: u64,
     pub(in crate::dataset) fingerprint: u64,
     pub(in crate::dataset) body: u64,
+}
+
+/// How much there may be.
+pub(in crate::dataset) struct Limits<'a> {
+    /// In memory.
+    pub(in crate::dataset) budget: &'a Budget,
+    /// Bytes of rows that are taken out.
+    pub(in crate::dataset) most_copied: u64,
 }
 
 /// Where things are written.
@@ -74,7 +84,7 @@ pub(in crate::dataset) fn build(
     size: u64,
     fields: &Fields,
     files: &Files<'_>,
-    budget: &Budget,
+    limits: &Limits<'_>,
 ) -> Result<Built, Stop> {
     let footer = footer(&ranges, size)?;
     let metadata = guard(|| {
@@ -90,8 +100,8 @@ pub(in crate::dataset) fn build(
     };
     let shard = Shard::new(ranges, size, table.chunks());
     for group in 0..table.metadata.metadata().num_row_groups() {
-        let _held = budget.take(table.memory(group));
-        table.take_out(&shard, group, &mut writer)?;
+        let _held = limits.budget.take(table.memory(group));
+        table.take_out(&shard, group, limits.most_copied, &mut writer)?;
     }
     let rows = writer.entries.count();
     let told = table.metadata.metadata().file_metadata().num_rows();
@@ -104,6 +114,11 @@ pub(in crate::dataset) fn build(
     writer.rows.flush().map_err(Stop::Write)?;
     let body = writer.entries.finish().map_err(Stop::Write)?;
     Ok(Built { rows, fingerprint: hash.digest(), body })
+}
+
+fn too_large(limit: u64) -> Stop {
+    let reason = format!("its rows unpack to more than {}", Size(limit));
+    Stop::File { reason, hint: MORE_COPIED }
 }
 
 fn damaged(reason: impl Into<String>) -> Stop {
@@ -195,7 +210,14 @@ impl Table {
 
     /// Refuses what lies outside of the file.
     fn check(&self, size: u64) -> Result<(), Stop> {
+        let rows = self.metadata.metadata().file_metadata().num_rows();
+        if u64::try_from(rows).is_ok_and(|rows| rows > entries::MOST) {
+            let reason = format!("the file has {rows} rows, and up to {} are read", entries::MOST);
+            return Err(Stop::File { reason, hint: "write several files" });
+        }
+        let mut told = 0_i64;
         for (number, group) in self.metadata.metadata().row_groups().iter().enumerate() {
+            told = told.saturating_add(group.num_rows().max(0));
             let wrong = |what: &str| Err(damaged(format!("row group {number} {what}")));
             if group.columns().iter().any(|column| column.file_path().is_some()) {
                 return wrong("lies in another file");
@@ -209,6 +231,10 @@ impl Table {
                     return wrong("lies beyond the end of the file");
                 }
             }
+        }
+        if told != rows {
+            let reason = format!("the footer tells of {rows} rows, and its groups of {told}");
+            return Err(damaged(reason));
         }
         Ok(())
     }
@@ -234,7 +260,13 @@ impl Table {
     }
 
     /// Writes the rows of a row group.
-    fn take_out(&self, shard: &Shard, number: usize, writer: &mut Writer<'_>) -> Result<(), Stop> {
+    fn take_out(
+        &self,
+        shard: &Shard,
+        number: usize,
+        most_copied: u64,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Stop> {
         let group = self.metadata.metadata().row_group(number);
         let rows = group.num_rows() as u64;
         if rows == 0 {
@@ -257,6 +289,9 @@ impl Table {
             for number in 0..batch.num_rows() {
                 let row = guard(|| Ok(row(&batch, &self.columns, number)))?;
                 writer.write(&row).map_err(Stop::Write)?;
+            }
+            if writer.end > most_copied {
+                return Err(too_large(most_copied));
             }
         }
     }

@@ -9,4 +9,4 @@ mod rows;
 mod schema;
 mod shard;
 
-pub(super) use build::{Built, Files, Stop, build};
+pub(super) use build::{Built, Files, Limits, Stop, build};

@@ -82,6 +82,9 @@ impl<R: Forward> Builder<'_, R> {
         let over = self.grouping.enter(key, member.header);
         let over = over.map_err(|Again(before)| apart(key, before, member.header))?;
         self.write(over)?;
+        if self.entries.count() >= entries::MOST {
+            return Err(too_many_samples(member.header));
+        }
         let extension = String::from_utf8_lossy(&extension).into_owned();
         self.hash.update(key);
         self.hash.update(&[0]);
@@ -135,11 +138,18 @@ fn apart(key: &[u8], before: u64, offset: u64) -> Stop {
     }
 }
 
+fn too_many_samples(offset: u64) -> Stop {
+    let reason = format!("the archive has more than {} samples", entries::MOST);
+    Stop::Damaged { offset, reason, hint: Some("write several archives") }
+}
+
 fn too_many(key: &[u8], offset: u64) -> Stop {
     let key = super::shown(key);
     Stop::Damaged {
         offset,
-        reason: format!("sample {key} has more than {MOST_MEMBERS} members"),
+        reason: format!(
+            "sample {key} has more than {MOST_MEMBERS} members, or a megabyte of names"
+        ),
         hint: Some("a key ends at the first dot of a file name: give each sample one of its own"),
     }
 }

@@ -12,12 +12,16 @@ use crate::dataset::entry::{Entry, Part};
 
 /// Most members of one sample; more are no sample, but names that share what stands before a dot.
 pub(super) const MOST_MEMBERS: usize = 4096;
+/// Most bytes of all their extensions; a name may have a megabyte, and a few bytes unpack to many.
+const MOST_LETTERS: usize = 1 << 20;
 
 /// Puts members together.
 #[derive(Default)]
 pub(super) struct Grouping {
     key: Vec<u8>,
     current: Option<Entry>,
+    /// Bytes of the extensions of the current sample.
+    letters: usize,
     /// Hashes of the keys that were left, and where each stood.
     left: HashMap<u64, u64>,
 }
@@ -38,6 +42,7 @@ impl Grouping {
         }
         key.clone_into(&mut self.key);
         let key = String::from_utf8_lossy(key).into_owned();
+        self.letters = 0;
         self.current = Some(Entry { key, place, twice: None, parts: Vec::new() });
         Ok(over)
     }
@@ -48,8 +53,9 @@ impl Grouping {
         if sample.parts.iter().any(|known| known.name == part.name) {
             sample.twice.get_or_insert_with(|| part.name.clone());
         }
+        self.letters += part.name.len();
         sample.parts.push(part);
-        sample.parts.len() <= MOST_MEMBERS
+        sample.parts.len() <= MOST_MEMBERS && self.letters <= MOST_LETTERS
     }
 
     /// The last sample.

@@ -1,5 +1,6 @@
 //! What the tests of this room share: a store in memory, and eyes for rows.
 
+mod bombs;
 mod chat;
 mod energon;
 mod forms;

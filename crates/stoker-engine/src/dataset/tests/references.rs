@@ -135,7 +135,8 @@ fn local_files_are_read_only_if_the_source_is_local() {
         ("FILE://localhost/images/a.jpg", "/images/a.jpg"),
         ("file:/images/a.jpg", "/images/a.jpg"),
     ] {
-        assert_eq!(LOCAL.resolve(reference).unwrap(), expected);
+        let local = Case { media_root: Some("/images"), ..LOCAL };
+        assert_eq!(local.resolve(reference).unwrap(), expected);
         for media_root in [None, Some("/images")] {
             let remote = Case { media_root, ..REMOTE };
             assert_eq!(remote.code(reference), "local-file", "{reference}");
@@ -143,6 +144,64 @@ fn local_files_are_read_only_if_the_source_is_local() {
     }
     for reference in ["file://host/a", "file:a", "file:///a%00b", "file:///a%ff", "file:///", "/"] {
         assert_eq!(LOCAL.code(reference), "bad-address", "{reference}");
+    }
+}
+
+#[test]
+fn no_local_path_leaves_the_root() {
+    for (source, media_root, inside) in [
+        ("/data/x.jsonl", None, "/data/a.jpg"),
+        ("/data/x.jsonl", Some("/images/"), "/images/a.jpg"),
+        ("/data/x.jsonl", Some("/data/../images"), "/data/../images/a.jpg"),
+        ("/data/x.jsonl", Some("file:///im%20ages"), "/im ages/a.jpg"),
+    ] {
+        let case = Case { source, media_root, allow_http: false };
+        let (folder, _) = inside.rsplit_once('/').unwrap();
+        for spelling in ["{}/a.jpg", "{}/./a.jpg", "/{}//a.jpg", "{}/b/../a.jpg", "/x/..{}/a.jpg"] {
+            let reference = spelling.replace("{}", folder);
+            assert_eq!(case.resolve(&reference).unwrap(), inside, "{reference}");
+        }
+        for spelling in [
+            "/etc/passwd",
+            "file:///etc/passwd",
+            "file:///%65tc/passwd",
+            "file:{}/../etc/passwd",
+            "{}/../etc/passwd",
+            "{}/%2e%2e/../../etc/passwd",
+            "file:{}/%2e%2e/etc/passwd",
+            "file:{}/..%2f..%2fetc%2fpasswd",
+            "{}.jpg",
+            "{}-private/a.jpg",
+            "/proc/self/environ",
+            "/dev/zero",
+            "//etc/passwd",
+            "/..",
+            "/../../etc/passwd",
+        ] {
+            let reference = spelling.replace("{}", folder);
+            assert_eq!(case.code(&reference), "outside-root", "{reference} from {media_root:?}");
+        }
+    }
+    // The recipe's word for any file there is.
+    let any = Case { media_root: Some("/"), ..LOCAL };
+    assert_eq!(any.resolve("/etc/passwd").unwrap(), "/etc/passwd");
+    let remote = Case { media_root: Some("s3://media/"), ..LOCAL };
+    assert_eq!(remote.code("/data/a.jpg"), "outside-root");
+}
+
+/// A bucket's name stands in the path of a request: none asks the store for anything but an object.
+#[test]
+fn no_name_of_a_bucket_leads_elsewhere() {
+    for bucket in
+        ["..", ".", "a?acl", "a#b", "a%2f..", "a\\b", "b:9000", "[::1]", "a b", "é", "a;b", "a&b"]
+    {
+        for scheme in ["s3", "gs", "az"] {
+            let reference = format!("{scheme}://{bucket}/minio/admin");
+            assert_eq!(REMOTE.code(&reference), "bad-address", "{reference}");
+        }
+    }
+    for bucket in ["a.b-c_d", "UPPER", "$root", "127.0.0.1"] {
+        REMOTE.resolve(&format!("az://{bucket}/a.jpg")).unwrap();
     }
 }
 

@@ -280,7 +280,10 @@ fn names_that_share_a_beginning_are_not_taken_for_one_huge_sample() {
     let names: Vec<String> = (0..4097).map(|number| format!("image.{number}")).collect();
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
     let error = dataset(&archive(&members)).unwrap_err().to_string();
-    assert!(error.starts_with("sample `image` has more than 4096 members; "), "{error}");
+    assert!(
+        error.starts_with("sample `image` has more than 4096 members, or a megabyte of names; "),
+        "{error}"
+    );
 }
 
 #[test]

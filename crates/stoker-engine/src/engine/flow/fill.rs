@@ -10,18 +10,16 @@ use crate::engine::block::{Draft, Slot};
 use crate::engine::machine;
 use crate::engine::pool::Held;
 use crate::error::{BudgetError, Error, Flaw, Result};
+use crate::image;
 use crate::recipe::Engine;
 use crate::sample::{EncodedImage, Measured};
-
-/// Images that decode to more than this ask for room, so that scratch memory stays bounded by this
-/// times the number of workers, plus the room for large ones.
-const LARGE_IMAGE: u64 = 16 << 20;
 
 /// Images from so many pixels on are written by several workers: they take tens of milliseconds.
 const SHARED_IMAGE: u64 = 3_000_000;
 
 /// The part of `engine.memory` that large images may take besides, or one image of any size: an
-/// eighth.
+/// eighth. Smaller ones than a decoder keeps memory for need not ask, so that scratch memory stays
+/// bounded by that times the number of workers, plus the room for large ones.
 const LARGE_IMAGES: u64 = 8;
 
 impl Line {
@@ -91,6 +89,7 @@ impl Line {
         let (rooms, mut slot) = (Arc::clone(&self.rooms), slot);
         let fill = move |bench: &mut Bench| {
             let outcome = rooms.fill(&image, &mut slot, bench);
+            bench.decoder.tidy();
             drop((image, slot, permits));
             outcome.err()
         };
@@ -109,8 +108,10 @@ impl Line {
         let decode = move |bench: &mut Bench| {
             let flaw = rooms.decode(&image, &mut bench.decoder).err();
             drop((image, permits));
+            let decoded = bench.decoder.take();
+            bench.decoder.tidy();
             match flaw {
-                None => Ok((bench.decoder.take(), slot)),
+                None => Ok((decoded, slot)),
                 Some(flaw) => {
                     rooms.hide(&plan, &mut slot);
                     Err(flaw)
@@ -158,8 +159,8 @@ impl Line {
         &self,
         image: &EncodedImage,
     ) -> Result<Option<SemaphorePermit<'_>>> {
-        let decoded = image.header.stored.pixels() * 3;
-        if decoded <= LARGE_IMAGE {
+        let decoded = image::scratch(&image.bytes, &image.header);
+        if decoded <= image::KEPT as u64 {
             return Ok(None);
         }
         let memory = machine::memory(&self.rooms.recipe.engine);

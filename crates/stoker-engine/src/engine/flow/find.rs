@@ -13,7 +13,14 @@ use crate::engine::rooms::flaw_of;
 use crate::error::{BadSample, Error, Flaw, Result};
 use crate::fetch::Fetcher;
 use crate::image;
-use crate::sample::{Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId};
+use crate::sample::{
+    EncodedText, Extent, ImageRef, Measured, Position, RawSample, Sample, SampleId,
+};
+
+/// Longer lines are counted until their sample is measured, and the tokens of longer texts until their
+/// batch is made, in bytes. Usual ones are a few KiB, and not worth a permit.
+const LONG_LINE: u64 = 64 << 10;
+const LONG_TEXT: u64 = 256 << 10;
 
 /// A sample that can be used, and the bad ones that were met on the way to it.
 pub(super) struct Found {
@@ -44,6 +51,14 @@ impl TypicalImage {
         let mean = self.bytes();
         self.0.store((mean * 15 + size) / 16, Ordering::Relaxed);
     }
+}
+
+/// Bytes that a text takes in memory.
+fn bytes_of(text: &EncodedText) -> u64 {
+    let EncodedText { tokens, trained, kinds, positions, .. } = text;
+    let positions: usize = positions.iter().map(Vec::capacity).sum();
+    let words = 4 * (tokens.capacity() + positions);
+    (words + trained.capacity() + kinds.capacity()) as u64
 }
 
 impl Line {
@@ -85,14 +100,29 @@ impl Line {
             Err(error) => return flaw_of(error).map(Err),
         };
         let (images, permits): (Vec<ImageBytes>, Vec<Option<Permit>>) = images.into_iter().unzip();
-        let permits = permits.into_iter().flatten().chain(line).collect();
+        let mut permits: Vec<_> = permits.into_iter().flatten().chain(line).collect();
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
         let measured = self.workers.run(Turn::measure(claim.batch), measure).await??;
-        Ok(measured.map(|measured| (measured, permits)))
+        let Ok(measured) = measured else { return Ok(measured.map(|it| (it, Vec::new()))) };
+        permits.extend(self.hold_text(claim, &measured).await?);
+        Ok(Ok((measured, permits)))
     }
 
-    /// Reads and parses a line. Its permit is kept only where its bytes are: with inline images.
+    /// Memory for the tokens of a long text. It is had when they are there, so that as many of these as
+    /// there are workers may be over the limit.
+    async fn hold_text(&self, claim: Claim, measured: &Measured) -> Result<Option<Permit>> {
+        let bytes = bytes_of(&measured.text);
+        if bytes <= LONG_TEXT {
+            return Ok(None);
+        }
+        let mut permit = self.budget.take(claim, bytes).await?;
+        permit.need(bytes, || format!("the text of {}", measured.origin))?;
+        Ok(Some(permit))
+    }
+
+    /// Reads and parses a line. Its permit is kept where what it says is as large: with inline images,
+    /// and with a long text.
     async fn read_line(
         self: &Arc<Self>,
         claim: Claim,
@@ -110,7 +140,7 @@ impl Line {
             self.workers.run(Turn::measure(claim.batch), move |_| rooms.parse(&raw)).await?;
         Ok(parsed.map(|sample| {
             let inline = sample.images.iter().any(|image| matches!(image, ImageRef::Inline(_)));
-            (sample, inline.then_some(permit))
+            (sample, (inline || size > LONG_LINE).then_some(permit))
         }))
     }
 

@@ -191,7 +191,11 @@ impl Line {
         for image in measured.images {
             let _room = self.room_for(&image).await?;
             let rooms = Arc::clone(&self.rooms);
-            let decode = move |bench: &mut Bench| rooms.decode(&image, &mut bench.decoder).err();
+            let decode = move |bench: &mut Bench| {
+                let flaw = rooms.decode(&image, &mut bench.decoder).err();
+                bench.decoder.tidy();
+                flaw
+            };
             if let Some(flaw) = self.workers.run(Turn::fill(turn), decode).await? {
                 return Ok(Some(flaw));
             }

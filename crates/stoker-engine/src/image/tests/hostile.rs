@@ -1,7 +1,7 @@
 //! Files that are broken, hostile or no images, made here.
 
 use super::{code, decode, golden};
-use crate::image::{Decoder, inspect};
+use crate::image::{Decoder, KEPT, inspect};
 use crate::recipe::{self, Compat};
 
 #[test]
@@ -215,8 +215,12 @@ fn a_header_of_another_file_is_refused_and_not_believed() {
 
 #[test]
 fn memory_that_a_huge_image_needed_is_not_kept() {
-    let mut buffer = Vec::new();
-    super::super::resize(&mut buffer, 100 << 20).unwrap();
-    super::super::resize(&mut buffer, 1 << 20).unwrap();
-    assert!(buffer.capacity() <= super::super::KEPT);
+    let mut decoder = Decoder::default();
+    for (pixels, kept) in [(KEPT / 3, KEPT / 3), (KEPT, 0), (1000, 1000)] {
+        super::super::resize(&mut decoder.image.pixels, pixels as u64).unwrap();
+        super::super::resize(&mut decoder.raw, pixels as u64).unwrap();
+        decoder.tidy();
+        assert_eq!(decoder.raw.capacity(), kept);
+        assert_eq!(decoder.image.pixels.capacity(), kept);
+    }
 }
