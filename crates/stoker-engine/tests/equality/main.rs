@@ -7,6 +7,7 @@ mod common;
 
 mod bad_samples;
 mod big_images;
+mod faults;
 mod formats;
 mod ledger;
 mod maker;
