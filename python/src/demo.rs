@@ -1,12 +1,15 @@
 //! What `stoker demo` needs of the other crates: the S3 server and the made-up data set.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyIndexError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use stoker_engine::testing::{CHAT_KEY, ChatDataset};
-use stoker_s3::{Backend, Config, Credentials, Server};
+use stoker_s3::{Backend, Config, Credentials, Faults, InvalidFaults, Server};
+
+use crate::json;
 
 use crate::home::Home;
 
@@ -34,11 +37,12 @@ pub(crate) struct S3Server {
 #[pymethods]
 impl S3Server {
     #[new]
-    #[pyo3(signature = (*, profile="standard", seed=0))]
-    fn new(profile: &str, seed: u64) -> PyResult<Self> {
+    #[pyo3(signature = (*, profile="standard", seed=0, faults=None))]
+    fn new(profile: &str, seed: u64, faults: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let Credentials { access_key_id, secret_access_key } = Credentials::default();
         let profile = profile.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
-        let config = Config { profile, seed, ..Config::default() };
+        let faults = read(faults)?;
+        let config = Config { profile, seed, faults, ..Config::default() };
         let server = Server::start(&config, Backend::memory()).map_err(|error| refused(&error))?;
         let endpoint = server.endpoint();
         Ok(Self {
@@ -64,6 +68,18 @@ impl S3Server {
         })
     }
 
+    /// Has other things go wrong from now on; `None` is nothing.
+    #[pyo3(signature = (faults))]
+    fn set_faults(&self, faults: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let faults = read(faults)?;
+        self.with(|server| server.set_faults(&faults).map_err(|error| refused(&error)))
+    }
+
+    /// How often each fault happened, by its name, since these faults were set.
+    fn injected(&self) -> PyResult<BTreeMap<String, u64>> {
+        self.with(|server| Ok(server.injected()))
+    }
+
     /// Stops it at once.
     fn close(&self, py: Python<'_>) {
         // In a forked child there is nothing to stop.
@@ -79,6 +95,13 @@ impl S3Server {
         let server = server.lock().unwrap_or_else(PoisonError::into_inner);
         act(server.as_ref().ok_or_else(|| PyValueError::new_err("the server was closed"))?)
     }
+}
+
+/// The faults of a document such as `stoker s3 --faults` reads.
+fn read(faults: Option<&Bound<'_, PyAny>>) -> PyResult<Faults> {
+    let Some(faults) = faults else { return Ok(Faults::default()) };
+    let invalid = |error: InvalidFaults| PyValueError::new_err(error.to_string());
+    Faults::from_json(&json::text(faults)?).map_err(invalid)
 }
 
 fn refused(error: &stoker_s3::Error) -> PyErr {

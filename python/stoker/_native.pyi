@@ -203,13 +203,20 @@ class S3Server:
     Args:
         profile: How long requests take: `none`, `hot`, `standard`, `cold` or `express`.
         seed: Chooses the latencies.
+        faults: What goes wrong, as `stoker s3 --faults` reads it from a file.
 
     Raises:
-        ValueError: There is no such profile.
+        ValueError: There is no such profile, or the faults can't be made.
         OSError: No port can be listened on.
     """
 
-    def __new__(cls, *, profile: str = "standard", seed: int = 0) -> Self: ...
+    def __new__(
+        cls,
+        *,
+        profile: str = "standard",
+        seed: int = 0,
+        faults: Mapping[str, Any] | None = None,
+    ) -> Self: ...
     @property
     def endpoint(self) -> str:
         """Its address, such as `http://127.0.0.1:41234`."""
@@ -228,6 +235,16 @@ class S3Server:
         Raises:
             ValueError: The server was closed.
         """
+
+    def set_faults(self, faults: Mapping[str, Any] | None) -> None:
+        """Has other things go wrong from now on, or nothing; counts begin anew.
+
+        Raises:
+            ValueError: They can't be made, or the server was closed.
+        """
+
+    def injected(self) -> dict[str, int]:
+        """How often each fault happened, by its name, since these faults were set."""
 
     def stats(self) -> tuple[int, int, int]:
         """Requests, bytes of objects sent and most reads at the same time, so far.

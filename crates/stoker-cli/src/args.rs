@@ -148,6 +148,9 @@ pub(crate) struct ServeArguments {
     /// Chooses the draws of the profile
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+    /// What goes wrong: a .toml or .json file of faults (docs/guides/faults.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<PathBuf>,
 }
 
 fn profiles() -> impl TypedValueParser<Value = Profile> {

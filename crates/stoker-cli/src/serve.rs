@@ -1,11 +1,13 @@
 //! `stoker s3`: a folder as an S3 store on this machine, for trying things out.
 
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use stoker_engine::error::Bytes;
-use stoker_s3::{Backend, Config, Credentials, Server};
+use stoker_s3::{Backend, Config, Credentials, Faults, Server};
 
 use crate::args::ServeArguments;
 use crate::interrupt;
@@ -23,6 +25,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Outcome 
         profile: arguments.profile,
         seed: arguments.seed,
         credentials: credentials()?,
+        faults: arguments.faults.as_deref().map(faults).transpose()?.unwrap_or_default(),
         ..Config::default()
     };
     let server = Server::start(&config, Backend::folder(&arguments.root))
@@ -37,8 +40,28 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Outcome 
     }
     let stats = server.stats();
     eprintln!("served {} requests, {}", stats.requests, Bytes(stats.bytes));
+    if arguments.faults.is_some() {
+        let injected = server.injected().into_iter().map(|(name, times)| format!("{name} {times}"));
+        let injected = injected.collect::<Vec<_>>().join(", ");
+        eprintln!("faults: {}", if injected.is_empty() { "none" } else { &injected });
+    }
     server.close();
     Ok(outcome::OK)
+}
+
+/// The faults of a file.
+fn faults(path: &Path) -> Result<Faults, Failure> {
+    let failure = |code, reason: &dyn std::fmt::Display| Failure::Other {
+        code,
+        message: format!("{}: {reason}", path.display()),
+    };
+    let text = fs::read_to_string(path).map_err(|error| failure(outcome::NOT_FOUND, &error))?;
+    let read = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => Faults::from_toml(&text),
+        Some("json") => Faults::from_json(&text),
+        _ => return Err(failure(outcome::USAGE, &"faults are a .toml or a .json file")),
+    };
+    read.map_err(|error| failure(outcome::USAGE, &error))
 }
 
 /// The key pair in the environment, or the public one.

@@ -123,9 +123,14 @@ fn a_reader_that_goes_away_is_no_error() {
 #[test]
 fn a_folder_is_served_over_s3_until_ctrl_c() {
     let folder = tempfile::tempdir().unwrap();
+    let faults = folder.path().join("faults.toml");
+    let text = "rules = [{ fault = { kind = 'status', status = 503 }, requests = [2, 2] }]";
+    fs::write(&faults, text).unwrap();
     let mut server = stoker()
         .args(["s3", "--profile", "hot", "--root"])
         .arg(folder.path())
+        .arg("--faults")
+        .arg(&faults)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -134,17 +139,20 @@ fn a_folder_is_served_over_s3_until_ctrl_c() {
     let mut endpoint = String::new();
     stdout.read_line(&mut endpoint).unwrap();
     let address = endpoint.trim().strip_prefix("http://").expect("an endpoint");
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 403"), "unsigned requests are refused: {answer}");
+    for status in ["HTTP/1.1 403", "HTTP/1.1 503"] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(status), "unsigned requests are refused: {answer}");
+    }
     let kill = Command::new("kill").args(["-INT", &server.id().to_string()]).status().unwrap();
     assert!(kill.success());
     let output = server.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
-    assert!(stderr.contains("served 1 requests"), "{stderr}");
+    assert!(stderr.contains("served 2 requests"), "{stderr}");
+    assert!(stderr.contains("faults: status-503 1\n"), "{stderr}");
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
@@ -158,6 +166,21 @@ fn a_server_that_cant_start_says_why() {
         stoker().args(["s3", "--root", "."]).env("AWS_ACCESS_KEY_ID", "me").output().unwrap();
     assert_eq!(half.status.code(), Some(2));
     assert!(String::from_utf8(half.stderr).unwrap().contains("only one of AWS_ACCESS_KEY_ID"));
+    let folder = tempfile::tempdir().unwrap();
+    let faults = |name: &str, text: &str, code| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        failure(&["s3", "--root", ".", "--faults", path.to_str().unwrap()], code)
+    };
+    let wrong = "rules = [{ fault = { kind = 'resett' } }]";
+    let stderr = faults("wrong.toml", wrong, 2);
+    assert!(stderr.contains("wrong.toml: the faults can't be used: "), "{stderr}");
+    assert!(stderr.contains("unknown variant `resett`, expected one of `refuse`"), "{stderr}");
+    assert!(faults("wrong.json", "{\"share\": 1}", 2).contains("unknown field `share`"));
+    assert!(faults("wrong.yaml", "", 2).contains("faults are a .toml or a .json file"));
+    assert!(
+        failure(&["s3", "--root", ".", "--faults", "/no/such.toml"], 5).contains("/no/such.toml")
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let stderr = failure(&["s3", "--root", ".", "--address", &address], 1);

@@ -6,11 +6,15 @@
 //! seed, the object, the range and how often that was asked for before, so that a run can be
 //! repeated whatever order its requests arrive in.
 //!
+//! On request it is a bad store: [`Faults`] are rules for which requests are refused, reset, cut
+//! short, answered with errors or with something else, and each one that happened is counted.
+//!
 //! [`Server::start`] needs no runtime of the caller: the server has one named thread, which ends
 //! within a second of [`Server::close`] or of dropping the server.
 
 mod backend;
 mod body;
+mod faults;
 mod issuer;
 mod listing;
 mod profile;
@@ -19,6 +23,7 @@ mod service;
 mod shaping;
 
 pub use backend::Backend;
+pub use faults::{Fault, Faults, InvalidFaults, Operation, Rule, Throttle};
 pub use issuer::Issuer;
 pub use profile::{Draw, Profile, UnknownProfile};
 pub use server::{Config, Credentials, Error, Server, Stats};

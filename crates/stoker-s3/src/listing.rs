@@ -59,6 +59,20 @@ pub(crate) fn page<M, E>(
     }
 }
 
+/// The page that ended at `end`, or the last one, by making them all; `make` makes a page from the
+/// end of the one before.
+pub(crate) fn last_before<M, E>(
+    end: &str,
+    start: String,
+    make: impl Fn(String) -> Result<Page<M>, E>,
+) -> Result<Page<M>, E> {
+    let mut page = make(start)?;
+    while let Some(next) = page.next.take_if(|next| next != end) {
+        page = make(next)?;
+    }
+    Ok(page)
+}
+
 /// The part of a key up to the first delimiter after the prefix.
 fn common_prefix<'k>(key: &'k str, query: &Query<'_>) -> Option<&'k str> {
     let delimiter = query.delimiter.filter(|delimiter| !delimiter.is_empty())?;

@@ -1,5 +1,6 @@
 //! The server: a listener on a thread of its own.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,15 +9,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use s3s::service::S3Service;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::backend::Backend;
+use crate::faults::{Faults, InvalidFaults, Script, connection};
 use crate::issuer::Issuer;
 use crate::profile::Profile;
 use crate::service;
@@ -44,6 +43,8 @@ pub struct Config {
     pub rate: Option<u64>,
     /// Bytes per second of all responses together.
     pub total_bandwidth: Option<u64>,
+    /// What goes wrong.
+    pub faults: Faults,
 }
 
 impl Default for Config {
@@ -58,6 +59,7 @@ impl Default for Config {
             first_byte: None,
             rate: None,
             total_bandwidth: None,
+            faults: Faults::default(),
         }
     }
 }
@@ -88,6 +90,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The faults can't be made.
+    #[error(transparent)]
+    Faults(#[from] InvalidFaults),
     /// An object can't be stored.
     #[error("can't store {bucket}/{key}: {source}")]
     Put {
@@ -149,6 +154,7 @@ pub struct Server {
     address: SocketAddr,
     backend: Arc<Backend>,
     counters: Arc<Counters>,
+    script: Arc<Script>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -157,6 +163,7 @@ impl Server {
     /// Starts a server. It answers as soon as this returns.
     pub fn start(config: &Config, backend: Backend) -> Result<Self, Error> {
         let address = config.address;
+        let script = Arc::new(Script::new(&config.faults)?);
         let failed = |source| Error::Listen { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -173,7 +180,7 @@ impl Server {
         };
         let service = store.serve(&config.credentials, config.issuer.as_deref(), config.unsigned);
         let (stop, stopped) = oneshot::channel();
-        let counted = Arc::clone(&counters);
+        let (counted, shared) = (Arc::clone(&counters), Arc::clone(&script));
         let thread = thread::Builder::new()
             .name("stoker-s3".to_owned())
             .spawn(move || {
@@ -182,12 +189,13 @@ impl Server {
                 runtime.block_on(async {
                     tokio::select! {
                         _ = stopped => {}
-                        () = accept(listener, service, counted) => {}
+                        () = accept(listener, service, counted, shared) => {}
                     }
                 });
             })
             .map_err(failed)?;
-        Ok(Self { address, backend, counters, stop: Some(stop), thread: Some(thread) })
+        let (stop, thread) = (Some(stop), Some(thread));
+        Ok(Self { address, backend, counters, script, stop, thread })
     }
 
     /// The address for clients, such as `http://127.0.0.1:41234`.
@@ -217,6 +225,19 @@ impl Server {
         }
     }
 
+    /// Has other things go wrong from now on. The counts of faults begin anew, and so do the numbers
+    /// of requests that rules go by.
+    pub fn set_faults(&self, faults: &Faults) -> Result<(), Error> {
+        self.script.set(faults).map_err(Error::Faults)
+    }
+
+    /// How often each fault happened, by its [name](crate::Fault::name), since these faults were
+    /// set. Those that no rule names are `slow-down` (the throttle), `close-after` (a connection's
+    /// last request) and `idle-close`.
+    pub fn injected(&self) -> BTreeMap<String, u64> {
+        self.script.injector().injected()
+    }
+
     /// Serves until the process ends: what a command does after it has started a server.
     pub fn wait(mut self) {
         if let Some(thread) = self.thread.take() {
@@ -237,30 +258,39 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, service: S3Service, counters: Arc<Counters>) {
-    let Ok(listener) = TcpListener::from_std(listener) else { return };
+async fn accept(
+    listener: std::net::TcpListener,
+    service: S3Service,
+    counters: Arc<Counters>,
+    script: Arc<Script>,
+) {
+    let Ok(address) = listener.local_addr() else { return };
+    let Ok(mut listener) = TcpListener::from_std(listener) else { return };
     loop {
-        // Accepting fails for one connection (reset) or for want of descriptors: go on, but not in
-        // a busy loop.
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(connection(stream, service.clone(), Arc::clone(&counters)));
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let (script, counters) = (Arc::clone(&script), Arc::clone(&counters));
+                    let count = move || {
+                        counters.requests.fetch_add(1, Ordering::Relaxed);
+                    };
+                    tokio::spawn(connection(stream, service.clone(), script, count));
+                }
+                // Accepting fails for one connection (reset) or for want of descriptors: go on, but
+                // not in a busy loop.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            lasts = script.refusal() => {
+                drop(listener);
+                script.refused();
+                tokio::time::sleep(lasts).await;
+                listener = loop {
+                    match TcpListener::bind(address).await {
+                        Ok(listener) => break listener,
+                        Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                    }
+                };
             }
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
         }
     }
-}
-
-async fn connection(stream: TcpStream, service: S3Service, counters: Arc<Counters>) {
-    stream.set_nodelay(true).unwrap_or_default();
-    let counted = service_fn(|request| {
-        counters.requests.fetch_add(1, Ordering::Relaxed);
-        hyper::service::Service::call(&service, request)
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), counted)
-        .await;
-    // A client that hangs up is its own affair.
-    drop(served);
 }

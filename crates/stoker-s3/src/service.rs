@@ -23,8 +23,9 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use crate::backend::{Backend, Meta, Object};
 use crate::body::{self, Pace};
+use crate::faults::Meeting;
 use crate::issuer::{Book, Issuer, Verdict};
-use crate::listing::{Page, Query, page};
+use crate::listing::{Page, Query, last_before, page};
 use crate::server::{Counters, Credentials, InFlight};
 use crate::shaping::{Behaviour, Line, Shaping, target};
 
@@ -109,9 +110,12 @@ impl Store {
         if self.backend.has_bucket(bucket) { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
     }
 
-    fn object(&self, bucket: &str, key: &str) -> S3Result<Object> {
+    fn object(&self, bucket: &str, key: &str, meeting: &Meeting) -> S3Result<Object> {
         self.bucket(bucket)?;
-        self.backend.get(bucket, key).map_err(internal)?.ok_or_else(|| s3_error!(NoSuchKey))
+        let found = self.backend.get(bucket, key).map_err(internal)?;
+        let mut object = found.ok_or_else(|| s3_error!(NoSuchKey))?;
+        object.meta.etag = meeting.etag(bucket, key, object.meta.etag);
+        Ok(object)
     }
 }
 
@@ -122,15 +126,17 @@ impl S3 for Store {
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let in_flight = InFlight::begin(&self.counters);
+        let meeting = Meeting::of(&request.extensions);
         let input = request.input;
         let asked = input.range.map(|range| match range {
             s3s::dto::Range::Int { first, last } => first..last.unwrap_or(u64::MAX),
             s3s::dto::Range::Suffix { length } => u64::MAX - length..u64::MAX,
         });
         let behaviour = self.meet(&target(&input.bucket, &input.key, asked.as_ref())).await;
-        let Object { meta, source } = self.object(&input.bucket, &input.key)?;
+        let Object { meta, source } = self.object(&input.bucket, &input.key, &meeting)?;
         check(&meta, input.if_match.as_ref(), input.if_none_match.as_ref())?;
         let range = input.range.map(|range| satisfy(range, meta.size)).transpose()?;
+        let range = range.filter(|_| !meeting.ignores_range());
         let source = match &range {
             Some(range) => source.slice(range),
             None => source,
@@ -154,9 +160,10 @@ impl S3 for Store {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let meeting = Meeting::of(&request.extensions);
         let input = request.input;
         self.meet(&target(&input.bucket, &input.key, None)).await;
-        let meta = self.object(&input.bucket, &input.key)?.meta;
+        let meta = self.object(&input.bucket, &input.key, &meeting)?.meta;
         check(&meta, input.if_match.as_ref(), input.if_none_match.as_ref())?;
         let range = input.range.map(|range| satisfy(range, meta.size)).transpose()?;
         let length = range.as_ref().map_or(meta.size, |range| range.end - range.start);
@@ -175,21 +182,30 @@ impl S3 for Store {
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let meeting = Meeting::of(&request.extensions);
         let input = request.input;
         self.meet(&target(&input.bucket, input.prefix.as_deref().unwrap_or_default(), None)).await;
         self.bucket(&input.bucket)?;
         let token = input.continuation_token.as_deref().map(from_token).transpose()?;
         let max_keys = input.max_keys.unwrap_or(MAX_KEYS).clamp(0, MAX_KEYS);
-        let query = Query {
-            prefix: input.prefix.as_deref().unwrap_or_default(),
-            delimiter: input.delimiter.as_deref(),
-            after: token.or_else(|| input.start_after.clone()).unwrap_or_default(),
-            limit: max_keys as usize,
+        let limit = meeting.page_size().unwrap_or(MAX_KEYS as usize).min(max_keys as usize);
+        let start = input.start_after.clone().unwrap_or_default();
+        let prefix = input.prefix.as_deref().unwrap_or_default();
+        let query = |after| Query { prefix, delimiter: input.delimiter.as_deref(), after, limit };
+        let made = |after| {
+            page(&query(after), |after, limit| {
+                self.backend.list(&input.bucket, prefix, after, limit)
+            })
         };
-        let page = page(&query, |after, limit| {
-            self.backend.list(&input.bucket, query.prefix, after, limit)
-        })
-        .map_err(internal)?;
+        let again = token.as_ref().filter(|_| meeting.repeats_page());
+        let found = match again {
+            Some(end) => last_before(end, start, made),
+            None => made(token.unwrap_or(start)),
+        };
+        let mut page = found.map_err(internal)?;
+        for (key, meta) in &mut page.objects {
+            meta.etag = meeting.etag(&input.bucket, key, std::mem::take(&mut meta.etag));
+        }
         Ok(S3Response::new(listed(input, max_keys, page)))
     }
 

@@ -43,11 +43,16 @@ pub(super) async fn list(room: &Room, prefix: &Location) -> Result<Vec<Listed>> 
         let in_flight = InFlight::begin(&room.metrics, slot);
         let asked = page(store, Arc::clone(&prefix), token.clone(), in_flight);
         match room.there(asked).await? {
+            // The page before once more: to stop here would lose what comes behind it.
+            Ok(page) if page.next.is_some() && page.next == token => {
+                let failure = Failure::transient("the store repeats a page of the listing");
+                pause(room, &mut tries, failure).await?;
+            }
             Ok(page) => {
                 objects.extend(page.objects);
                 match page.next {
-                    Some(next) if token.as_ref() != Some(&next) => token = Some(next),
-                    _ => return Ok(objects),
+                    Some(next) => token = Some(next),
+                    None => return Ok(objects),
                 }
             }
             Err(failure) => pause(room, &mut tries, failure).await?,

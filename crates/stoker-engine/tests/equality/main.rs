@@ -9,6 +9,7 @@ mod ahead;
 mod bad_samples;
 mod big_images;
 mod cache;
+mod faults;
 mod formats;
 mod ledger;
 mod maker;

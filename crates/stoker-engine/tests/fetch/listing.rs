@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stoker_engine::error::FetchErrorKind;
+use stoker_engine::recipe;
 use stoker_engine::sample::{Location, Scheme};
-use stoker_s3::Config;
+use stoker_s3::{Config, Fault, Faults, Rule};
 
 use super::{fetch_error, fetcher, object, pattern, raw, reply, server, settings};
 
@@ -70,6 +71,31 @@ fn a_listing_is_tried_again_and_its_refusal_named() {
     let (fetcher, _) = super::fetcher(&settings(denied));
     let error = fetch_error(fetcher.list_blocking(&prefix("data/")));
     assert_eq!((error.kind, error.uri.as_str()), (FetchErrorKind::Denied, "s3://bucket/data/"));
+}
+
+/// To end where a page comes twice would lose what stands behind it.
+#[test]
+fn a_page_that_comes_twice_neither_ends_a_listing_nor_doubles_it() {
+    let repeated = |share| Faults {
+        page_size: Some(2),
+        rules: vec![Rule { share, ..Rule::new(Fault::RepeatPage {}) }],
+        ..Faults::default()
+    };
+    let server = server(&Config { faults: repeated(0.3), ..Config::default() });
+    let keys: Vec<String> = (0..20).map(|number| format!("shard-{number:02}")).collect();
+    for key in &keys {
+        server.put("bucket", key, "x").unwrap();
+    }
+    let (fetcher, metrics) = fetcher(&settings(server.endpoint()));
+    let listed = fetcher.list_blocking(&prefix("shard-")).unwrap();
+    assert_eq!(listed.into_iter().map(|(location, _)| location.key).collect::<Vec<_>>(), keys);
+    let repeated_pages = server.injected()["repeat-page"];
+    assert!(repeated_pages > 0 && metrics.fetch.retries.get() == repeated_pages);
+
+    server.set_faults(&repeated(1.0)).unwrap();
+    let (fetcher, _) = self::fetcher(&recipe::Fetch { attempts: 2, ..settings(server.endpoint()) });
+    let error = fetch_error(fetcher.list_blocking(&prefix("shard-")));
+    assert_eq!((error.kind, error.attempts), (FetchErrorKind::Transient, 2), "{error}");
 }
 
 #[test]

@@ -1,0 +1,164 @@
+"""What faults of the store cost: the same run over a clean store and over bad ones, in turns.
+
+The store has the latency of S3. Each kind of fault hits 5 % of the requests, and in a last row all
+kinds together do. Writes a table to stdout, and `faults.json`.
+
+    .venv/bin/python -m bench.faults
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import stoker
+from stoker._native import DemoDataset, S3Server
+from stoker.demo import at_least
+from stoker.demo.results import machine
+
+from bench.page import table, write_between
+
+NAME = "faults"
+"""Of the markers in the page."""
+SHARE = 0.05
+CLEAN = "clean"
+TOGETHER = "all together"
+PIXELS = (100_000, 400_000)
+
+KINDS: dict[str, list[dict[str, Any]]] = {
+    "refuse": [{"kind": "refuse", "seconds": 0.05}],
+    "reset": [{"kind": "reset"}],
+    "reset in the body": [{"kind": "reset", "at": 1000}],
+    "closed in the body": [{"kind": "hang-up", "at": 1000}],
+    "500": [{"kind": "status", "status": 500}],
+    "503": [{"kind": "status", "status": 503}],
+    "429, 1 s": [{"kind": "status", "status": 429, "retry-after": 1}],
+    "expired token": [{"kind": "expired"}],
+    "wrong range": [{"kind": kind} for kind in ("wrong-range", "no-range", "whole-object")],
+    "stall of 2 s": [{"kind": "stall", "seconds": 2}],
+    "stall for ever": [{"kind": "stall"}],
+    "drip, 50 KB/s": [{"kind": "drip", "rate": 50_000}],
+}
+
+
+class Run(NamedTuple):
+    """One run."""
+
+    seconds: float
+    requests: int
+    retries: int
+    faults: int
+
+
+def main(argv: list[str]) -> int:
+    """Measures."""
+    parser = argparse.ArgumentParser(prog="python -m bench.faults")
+    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
+    parser.add_argument("--out", type=Path, default=Path("target"))
+    parser.add_argument("--docs", type=Path, help="page that the figures go into")
+    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--samples", type=at_least(8), default=400)
+    parser.add_argument("--profile", default="standard", help="latency of the store")
+    parser.add_argument("--only", action="append", choices=[*KINDS, TOGETHER], help="repeatable")
+    arguments = parser.parse_args(argv)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    ways = [CLEAN, *(arguments.only or [*KINDS, TOGETHER])]
+    server, source = filled(arguments.profile, arguments.samples)
+    os.environ |= {
+        "AWS_ACCESS_KEY_ID": server.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
+    }
+    runs: dict[str, list[Run]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory(prefix="stoker-") as indexes:
+        recipe = {
+            "model": str(arguments.model),
+            "dataset": {"source": source, "index-dir": indexes},
+            "fetch": {"endpoint": server.endpoint},
+            "plan": {"epochs": 1},
+            "pack": {"batch-size": 8},
+            "vision": {"pixels": "u8"},
+        }
+        once(recipe, server, None)  # the index, and what a first run pays
+        for number in range(arguments.rounds):
+            for way in ways:
+                run = once(recipe, server, script(way, number))
+                print(f"{number + 1} {way}: {run}", file=sys.stderr, flush=True)
+                runs[way].append(run)
+    found = {
+        "machine": machine(),
+        "load": os.getloadavg(),
+        "runs": {way: [run._asdict() for run in of_way] for way, of_way in runs.items()},
+    }
+    (arguments.out / "faults.json").write_text(json.dumps(found, indent=1) + "\n")
+    figures = tables(runs)
+    print(figures)
+    if arguments.docs:
+        write_between(arguments.docs, NAME, figures)
+    return 0
+
+
+def filled(profile: str, samples: int) -> tuple[S3Server, str]:
+    """A store with photos and chats about them, and the address of the chats."""
+    server = S3Server(profile=profile, seed=1)
+    data = DemoDataset(seed=1, samples=samples, pixels=PIXELS)
+    for number in range(len(data)):
+        server.put("bench", *data.object(number))
+    return server, f"s3://bench/{data.key}"
+
+
+def script(way: str, seed: int) -> dict[str, Any] | None:
+    """The faults of a way; another seed hits other requests."""
+    if way == CLEAN:
+        return None
+    faults = KINDS[way] if way != TOGETHER else [fault for kind in KINDS.values() for fault in kind]
+    share = SHARE / len(faults)
+    return {"seed": seed, "rules": [{"share": share, "fault": fault} for fault in faults]}
+
+
+def once(recipe: dict[str, Any], server: S3Server, faults: dict[str, Any] | None) -> Run:
+    """One epoch, from opening to the end."""
+    server.set_faults(faults)
+    begin = time.perf_counter()
+    with stoker.Loader(recipe) as loader:
+        for _ in loader:
+            pass
+        seconds = time.perf_counter() - begin
+        fetch = loader.report().fetch
+    return Run(seconds, fetch.requests, fetch.retries, sum(server.injected().values()))
+
+
+def tables(runs: dict[str, list[Run]]) -> str:
+    """The figures as Markdown: medians, and what they are of the clean run."""
+    clean = runs[CLEAN]
+    seconds, requests = (
+        median(getattr(run, of) for run in clean) for of in ("seconds", "requests")
+    )
+
+    def row(way: str, of_way: list[Run]) -> tuple[str, ...]:
+        time, sent, faults = (
+            median(getattr(run, of) for run in of_way) for of in ("seconds", "requests", "faults")
+        )
+        spread = (
+            f"{min(run.seconds for run in of_way):.2f} to {max(run.seconds for run in of_way):.2f}"
+        )
+        return (
+            way,
+            f"{faults:.0f}",
+            f"{sent:.0f} ({sent / requests:.2f})",
+            f"{time:.2f} s ({time / seconds:.2f})",
+            spread,
+        )
+
+    head = ("5 % of requests", "faults", "requests", "time", "from to")
+    return table(head, (row(way, of_way) for way, of_way in runs.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
