@@ -11,6 +11,7 @@
 
 mod backend;
 mod body;
+mod checksum;
 mod listing;
 mod profile;
 mod server;
