@@ -15,6 +15,7 @@ mod client;
 mod failure;
 mod file;
 mod list;
+mod names;
 mod read;
 mod reader;
 mod refusal;
