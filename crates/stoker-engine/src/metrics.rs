@@ -170,6 +170,14 @@ pub struct FetchMeter {
     pub retries: Counter,
     /// Requests in flight.
     pub in_flight: Gauge,
+    /// Parts that large reads were split into.
+    pub split_parts: Counter,
+    /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
+    pub checksums_right: Counter,
+    /// With `fetch.checksum`: reads whose bytes had another, and were read again.
+    pub checksums_wrong: Counter,
+    /// With `fetch.checksum`: reads of a store which tells none of their bytes.
+    pub checksums_lacking: Counter,
 }
 
 /// Everything that is counted, for one loader.

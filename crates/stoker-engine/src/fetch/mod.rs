@@ -11,15 +11,18 @@
 
 mod address;
 mod attempt;
+mod checksum;
 mod client;
 mod failure;
 mod file;
 mod list;
 mod names;
+mod pins;
 mod read;
 mod reader;
 mod refusal;
 mod runtime;
+mod split;
 mod store;
 
 use std::collections::HashMap;
@@ -41,6 +44,7 @@ use crate::sample::{Extent, Location, Scheme};
 
 use client::Clients;
 use failure::Failure;
+use pins::Pins;
 use runtime::{Aborting, Runtime};
 use store::Store;
 
@@ -67,6 +71,7 @@ struct Room {
     stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
     /// Requests that may be in flight, first come first served.
     slots: Arc<Semaphore>,
+    pins: Pins,
 }
 
 impl Fetcher {
@@ -79,6 +84,7 @@ impl Fetcher {
             clients: Clients::new(config),
             stores: Mutex::default(),
             slots: Arc::new(Semaphore::new(config.concurrency.max(1) as usize)),
+            pins: Pins::default(),
         };
         Ok(Self { room: Arc::new(room) })
     }

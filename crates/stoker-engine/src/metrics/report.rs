@@ -111,6 +111,18 @@ pub struct FetchReport {
     pub retries: u64,
     /// Most requests in flight at once.
     pub peak_in_flight: u64,
+    /// Parts that large reads were split into.
+    #[serde(default)]
+    pub split_parts: u64,
+    /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
+    #[serde(default)]
+    pub checksums_right: u64,
+    /// With `fetch.checksum`: reads whose bytes had another, and were read again.
+    #[serde(default)]
+    pub checksums_wrong: u64,
+    /// With `fetch.checksum`: reads of a store which tells none of their bytes.
+    #[serde(default)]
+    pub checksums_lacking: u64,
 }
 
 /// Memory.
@@ -152,6 +164,10 @@ impl Report {
                 requests: metrics.fetch.requests.get(),
                 retries: metrics.fetch.retries.get(),
                 peak_in_flight: metrics.fetch.in_flight.peak(),
+                split_parts: metrics.fetch.split_parts.get(),
+                checksums_right: metrics.fetch.checksums_right.get(),
+                checksums_wrong: metrics.fetch.checksums_wrong.get(),
+                checksums_lacking: metrics.fetch.checksums_lacking.get(),
             },
             memory: MemoryReport {
                 compressed_bytes: metrics.compressed_bytes.get(),
@@ -194,6 +210,24 @@ impl WaitReport {
             p95_seconds: percentile(&sorted, 0.95),
             p99_seconds: percentile(&sorted, 0.99),
             window_seconds: window,
+        }
+    }
+}
+
+impl FetchReport {
+    /// What became of large reads, of neighbours and of checksums, as far as there were any.
+    fn write_shapes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.split_parts > 0 {
+            writeln!(f, "large reads: {} parts", self.split_parts)?;
+        }
+        let (right, wrong) = (self.checksums_right, self.checksums_wrong);
+        match right + wrong + self.checksums_lacking {
+            0 => Ok(()),
+            _ => writeln!(
+                f,
+                "checksums: {right} right, {wrong} wrong, {} reads without one",
+                self.checksums_lacking
+            ),
         }
     }
 }
@@ -266,6 +300,7 @@ impl fmt::Display for Report {
             "requests: {} ({} retries), at most {} at once",
             self.fetch.requests, self.fetch.retries, self.fetch.peak_in_flight
         )?;
+        self.fetch.write_shapes(f)?;
         writeln!(
             f,
             "memory: compressed {} at most, arenas {} at most, {} worker threads",

@@ -155,6 +155,7 @@ fn fetch(section: &mut Reader<'_>) -> Fetch {
         endpoint: endpoint(section, "endpoint"),
         region: section.text("region"),
         anonymous: section.flag("anonymous").unwrap_or(default.anonymous),
+        checksum: section.flag("checksum").unwrap_or(default.checksum),
     }
 }
 

@@ -113,6 +113,9 @@ pub struct Fetch {
     pub region: Option<String>,
     /// Whether requests go unsigned (public data).
     pub anonymous: bool,
+    /// Whether objects that are read whole are held against the checksum that S3 tells of them. No: it
+    /// takes a store that tells them, and TLS notices what is flipped on the way.
+    pub checksum: bool,
 }
 
 /// `[image]`: what is accepted, before any decoder runs.
@@ -310,6 +313,7 @@ impl Default for Fetch {
             endpoint: None,
             region: None,
             anonymous: false,
+            checksum: false,
         }
     }
 }

@@ -41,6 +41,7 @@ impl Recipe {
                 "endpoint": fetch.endpoint,
                 "region": fetch.region,
                 "anonymous": fetch.anonymous,
+                "checksum": fetch.checksum,
             },
             "image": {
                 "max-pixels": image.max_pixels,

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+mod checksums;
 mod credentials;
 mod faults;
+mod large;
 mod listing;
 mod memory;
 

@@ -96,6 +96,7 @@ fn defaults_are_what_the_documentation_says() {
         ("fetch", "connect-timeout", json!("5s"), "5 s."),
         ("fetch", "read-timeout", json!("10s"), "10 s;"),
         ("fetch", "anonymous", json!(false), ""),
+        ("fetch", "checksum", json!(false), "No:"),
         ("image", "max-pixels", json!(100_000_000), "100 million"),
         ("image", "max-side", json!(65_500), "65,500"),
         ("image", "max-bytes", json!("64MiB"), "64 MiB"),
