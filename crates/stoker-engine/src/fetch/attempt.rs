@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -110,6 +110,11 @@ impl Opened {
             Body::Empty => Body::Empty,
         };
         self
+    }
+
+    /// How long ago it was asked for.
+    pub(super) fn age(&self) -> Duration {
+        self.in_flight.since.elapsed()
     }
 }
 

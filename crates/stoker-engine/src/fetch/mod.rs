@@ -15,6 +15,7 @@ mod checksum;
 mod client;
 mod failure;
 mod file;
+mod joint;
 mod list;
 mod names;
 mod pins;
@@ -35,6 +36,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
+pub use joint::Joint;
 pub use reader::Reader;
 
 use crate::error::{Error, Result};
@@ -44,6 +46,7 @@ use crate::sample::{Extent, Location, Scheme};
 
 use client::Clients;
 use failure::Failure;
+use joint::Paces;
 use pins::Pins;
 use runtime::{Aborting, Runtime};
 use store::Store;
@@ -72,6 +75,7 @@ struct Room {
     /// Requests that may be in flight, first come first served.
     slots: Arc<Semaphore>,
     pins: Pins,
+    paces: Paces,
 }
 
 impl Fetcher {
@@ -85,6 +89,7 @@ impl Fetcher {
             stores: Mutex::default(),
             slots: Arc::new(Semaphore::new(config.concurrency.max(1) as usize)),
             pins: Pins::default(),
+            paces: Paces::default(),
         };
         Ok(Self { room: Arc::new(room) })
     }
@@ -128,6 +133,13 @@ impl Fetcher {
     pub fn read_blocking(&self, extent: &Extent) -> Result<Bytes> {
         let (fetcher, extent) = (self.clone(), extent.clone());
         self.block(async move { fetcher.read(&extent, |_| ready(Ok(()))).await })
+    }
+
+    /// Which of some extents of objects (of some there may be none) one request should bring
+    /// together, since they lie near each other: each is in at most one joint, and those that are
+    /// in none are read by themselves. A joint has at most `most` bytes.
+    pub fn joints(&self, extents: &[Option<Extent>], most: u64) -> Vec<Joint> {
+        joint::joints(extents, most, |object| self.room.paces.gap(object))
     }
 
     /// Size and version from a thread that is not the runtime's.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
@@ -203,7 +204,10 @@ impl<'a> Reading<'a> {
     async fn open(&mut self) -> Result<Opened> {
         loop {
             match request(self.room, &self.ask(), &self.tries).await? {
-                Ok(opened) => return Ok(opened),
+                Ok(opened) => {
+                    self.room.paces.began(&self.extent.object, opened.age());
+                    return Ok(opened);
+                }
                 Err(failure) => self.fail(failure).await?,
             }
         }
@@ -304,8 +308,11 @@ impl<'a> Reading<'a> {
     /// Reads the body; `None` if another attempt must read the rest of it.
     async fn collect(&mut self, opened: Opened) -> Result<Option<BytesMut>> {
         let got = std::mem::take(&mut self.bytes);
+        let (had, since) = (got.len(), Instant::now());
         let (mut bytes, done) = self.room.there(opened.collect(got)).await?;
         let Err(failure) = done else {
+            let came = (bytes.len() - had) as u64;
+            self.room.paces.came(&self.extent.object, came, since.elapsed());
             let meter = self.room.metrics.room(Name::Fetch);
             meter.items.add(1);
             meter.bytes.add(bytes.len() as u64);

@@ -114,6 +114,15 @@ pub struct FetchReport {
     /// Parts that large reads were split into.
     #[serde(default)]
     pub split_parts: u64,
+    /// Reads that brought several rows or images which lie side by side.
+    #[serde(default)]
+    pub joint_reads: u64,
+    /// Rows and images that they brought.
+    #[serde(default)]
+    pub joined: u64,
+    /// Bytes between those that were read and thrown away.
+    #[serde(default)]
+    pub thrown_away: u64,
     /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
     #[serde(default)]
     pub checksums_right: u64,
@@ -165,6 +174,9 @@ impl Report {
                 retries: metrics.fetch.retries.get(),
                 peak_in_flight: metrics.fetch.in_flight.peak(),
                 split_parts: metrics.fetch.split_parts.get(),
+                joint_reads: metrics.fetch.joint_reads.get(),
+                joined: metrics.fetch.joined.get(),
+                thrown_away: metrics.fetch.thrown_away.get(),
                 checksums_right: metrics.fetch.checksums_right.get(),
                 checksums_wrong: metrics.fetch.checksums_wrong.get(),
                 checksums_lacking: metrics.fetch.checksums_lacking.get(),
@@ -219,6 +231,11 @@ impl FetchReport {
     fn write_shapes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.split_parts > 0 {
             writeln!(f, "large reads: {} parts", self.split_parts)?;
+        }
+        if self.joint_reads > 0 {
+            let thrown_away = Bytes(self.thrown_away);
+            let (reads, joined) = (self.joint_reads, self.joined);
+            writeln!(f, "joint reads: {reads} for {joined} rows, {thrown_away} thrown away")?;
         }
         let (right, wrong) = (self.checksums_right, self.checksums_wrong);
         match right + wrong + self.checksums_lacking {

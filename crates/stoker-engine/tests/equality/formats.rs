@@ -16,18 +16,18 @@ use stoker_s3::{Backend, Config, Server};
 
 use super::{Seen, common, drain, rank, reference};
 
-const SAMPLES: usize = 40;
+pub(super) const SAMPLES: usize = 40;
 
 /// Files by name.
-type Objects = Vec<(String, Vec<u8>)>;
+pub(super) type Objects = Vec<(String, Vec<u8>)>;
 
 /// A chat and its images.
-struct Chat {
-    line: String,
-    images: Vec<(String, Vec<u8>)>,
+pub(super) struct Chat {
+    pub(super) line: String,
+    pub(super) images: Vec<(String, Vec<u8>)>,
 }
 
-fn chats() -> Vec<Chat> {
+pub(super) fn chats() -> Vec<Chat> {
     let data = ChatDataset::new(11, SAMPLES, 4_000..=40_000);
     let objects: std::collections::BTreeMap<String, Vec<u8>> = data.objects().collect();
     let lines = String::from_utf8(objects[CHAT_KEY].clone()).unwrap();
@@ -42,13 +42,13 @@ fn chats() -> Vec<Chat> {
     chats.collect()
 }
 
-fn jsonl(chats: &[Chat]) -> Objects {
+pub(super) fn jsonl(chats: &[Chat]) -> Objects {
     let lines: Vec<&str> = chats.iter().map(|chat| chat.line.as_str()).collect();
     let images = chats.iter().flat_map(|chat| chat.images.clone());
     images.chain([("train.jsonl".to_owned(), lines.join("\n").into_bytes())]).collect()
 }
 
-fn tar(chats: &[Chat], first: usize) -> Vec<u8> {
+pub(super) fn tar(chats: &[Chat], first: usize) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut add = |name: String, bytes: &[u8]| {
         let mut header = tar::Header::new_ustar();
@@ -115,7 +115,7 @@ fn ways(chats: &[Chat]) -> Vec<(&'static str, Objects)> {
     ]
 }
 
-fn recipe(source: &str, indexes: &Path, more: &Value) -> Recipe {
+pub(super) fn recipe(source: &str, indexes: &Path, more: &Value) -> Recipe {
     let mut value = json!({
         "model": common::model("qwen3-vl"),
         "dataset": {"source": source, "index-dir": indexes},
