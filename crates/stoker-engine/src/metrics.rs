@@ -180,6 +180,20 @@ pub struct FetchMeter {
     pub in_flight: Gauge,
     /// The local cache.
     pub cache: CacheMeter,
+    /// Parts that large reads were split into.
+    pub split_parts: Counter,
+    /// Reads that brought several rows or images which lie side by side.
+    pub joint_reads: Counter,
+    /// Rows and images that they brought.
+    pub joined: Counter,
+    /// Bytes between those that were read and thrown away.
+    pub thrown_away: Counter,
+    /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
+    pub checksums_right: Counter,
+    /// With `fetch.checksum`: reads whose bytes had another, and were read again.
+    pub checksums_wrong: Counter,
+    /// With `fetch.checksum`: reads of a store which tells none of their bytes.
+    pub checksums_lacking: Counter,
 }
 
 /// Everything that is counted, for one loader.

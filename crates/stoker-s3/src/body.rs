@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// Reads a part. Files are read on the spot: they mostly lie in the page cache.
-    fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+    pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
         match self {
             Self::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
             Self::File { file, start, .. } => {

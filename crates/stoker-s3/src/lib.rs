@@ -14,6 +14,7 @@
 
 mod backend;
 mod body;
+mod checksum;
 mod faults;
 mod issuer;
 mod listing;

@@ -12,9 +12,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
-    Bucket, CommonPrefix, CreateBucketInput, CreateBucketOutput, DeleteObjectInput,
-    DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
-    ETagCondition, EncodingType, GetObjectInput, GetObjectOutput, HeadBucketInput,
+    Bucket, ChecksumMode, ChecksumType, CommonPrefix, CreateBucketInput, CreateBucketOutput,
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
+    ETag, ETagCondition, EncodingType, GetObjectInput, GetObjectOutput, HeadBucketInput,
     HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput,
     ListObjectsV2Input, ListObjectsV2Output, PutObjectInput, PutObjectOutput, StreamingBlob,
 };
@@ -23,6 +23,7 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use crate::backend::{Backend, Meta, Object};
 use crate::body::{self, Pace};
+use crate::checksum;
 use crate::faults::Meeting;
 use crate::issuer::{Book, Issuer, Verdict};
 use crate::listing::{Page, Query, last_before, page};
@@ -141,12 +142,21 @@ impl S3 for Store {
             Some(range) => source.slice(range),
             None => source,
         };
+        // As S3 has it, parts have none.
+        let checksum = match (&input.checksum_mode, &range) {
+            (Some(mode), None) if mode.as_str() == ChecksumMode::ENABLED => {
+                Some(checksum::crc64nvme(&source).map_err(internal)?)
+            }
+            _ => None,
+        };
         let length = source.len();
         let pace = Pace { rate: behaviour.rate, line: self.line.clone() };
         let body = body::stream(source, pace, Arc::clone(&self.counters), in_flight);
         Ok(S3Response::new(GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
             body: Some(body),
+            checksum_type: checksum.is_some().then(full_object),
+            checksum_crc64nvme: checksum,
             content_length: Some(length as i64),
             content_range: range.map(|range| content_range(&range, meta.size)),
             content_type: Some("binary/octet-stream".to_owned()),
@@ -282,6 +292,10 @@ impl S3 for Store {
         let deleted = Some(deleted);
         Ok(S3Response::new(DeleteObjectsOutput { deleted, ..Default::default() }))
     }
+}
+
+fn full_object() -> ChecksumType {
+    ChecksumType::from_static(ChecksumType::FULL_OBJECT)
 }
 
 fn internal(error: io::Error) -> S3Error {

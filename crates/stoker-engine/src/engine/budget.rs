@@ -122,6 +122,10 @@ impl Budget {
         Arc::new(Self { limit, metrics, state: Mutex::default() })
     }
 
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Waits for `bytes`.
     pub(super) async fn take(
         self: &Arc<Self>,

@@ -14,6 +14,7 @@
 mod fill;
 mod find;
 mod measure;
+mod neighbours;
 mod verify;
 mod windows;
 
@@ -22,9 +23,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::{FuturesOrdered, TryStreamExt};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
@@ -38,9 +37,7 @@ use super::workers::{Bench, Turn, Workers, message};
 use crate::error::{Error, Outcome, Result};
 use crate::metrics::{Limits, Phase, Progress};
 use crate::recipe::Pixels;
-use crate::sample::{Measured, Standing, WindowStart};
-
-use find::Found;
+use crate::sample::{Measured, Position, Standing, WindowStart};
 
 pub use verify::Finding;
 pub(crate) use verify::{Findings, Told};
@@ -300,9 +297,8 @@ impl Line {
         if outline.samples.is_empty() {
             return Ok(Batch::behind_the_end(name, sequence, &outline));
         }
-        let found = outline.samples.iter();
-        let found = found.map(|sample| self.find(sequence.into(), sample.position));
-        let mut found: Vec<Found> = found.collect::<FuturesOrdered<_>>().try_collect().await?;
+        let positions: Vec<Position> = outline.samples.iter().map(|it| it.position).collect();
+        let mut found = self.find_all(sequence.into(), &positions).await?;
         let measured: Vec<_> = found.iter().map(|one| &one.measured).collect();
         let left_out = self.rooms.left_out(&outline.samples, &measured);
 
@@ -345,9 +341,6 @@ impl Line {
         Ok(batch)
     }
 }
-
-/// Bytes of an image and the right to hold them.
-type Brought = (Bytes, Permit);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -22,11 +22,12 @@ use crate::error::FetchErrorKind;
 use crate::metrics::{Metrics, Room, nanos};
 use crate::sample::Location;
 
+use super::checksum::Checksum;
 use super::failure::Failure;
 use super::s3::Place;
 use super::send::send;
 use super::store::{Remote, Store};
-use super::{Fetcher, ObjectInfo, file};
+use super::{Fetcher, ObjectInfo, checksum, file, pins, split};
 
 /// Most memory that is reserved on a server's word; beyond it, memory grows as bytes come.
 const RESERVED: u64 = 64 << 20;
@@ -43,6 +44,8 @@ pub(super) struct Ask {
     pub(super) version: Option<String>,
     /// Only size and version.
     pub(super) head: bool,
+    /// Whether the store is to tell the checksum of all bytes.
+    pub(super) checksum: bool,
 }
 
 /// A request in flight: holds one of the slots and counts, until it is dropped.
@@ -81,6 +84,8 @@ pub(super) struct Opened {
     pub(super) length: Option<u64>,
     /// Bytes of the whole object, where a part of it came and the server tells.
     pub(super) whole: Option<u64>,
+    /// What the store tells of all bytes, where it was asked to.
+    pub(super) checksum: Option<Checksum>,
     body: Body,
     in_flight: InFlight,
 }
@@ -98,6 +103,24 @@ impl Opened {
             Failure::permanent(FetchErrorKind::Transient, "the server does not tell the size")
         })?;
         Ok(ObjectInfo { size, version: self.version })
+    }
+}
+
+impl Opened {
+    /// The first bytes of the body alone; the rest is not read.
+    pub(super) fn first(mut self, length: u64) -> Self {
+        self.length = Some(length);
+        self.body = match self.body {
+            Body::Stream(stream) => Body::Stream(split::first(stream, length)),
+            Body::File(file, range) => Body::File(file, range.start..range.start + length),
+            Body::Empty => Body::Empty,
+        };
+        self
+    }
+
+    /// How long ago it was asked for.
+    pub(super) fn age(&self) -> Duration {
+        self.in_flight.since.elapsed()
     }
 }
 
@@ -130,7 +153,8 @@ async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
         return Err(changed(format!("the file has {} bytes", info.size)));
     }
     let (length, whole) = (Some(range.end - range.start), Some(info.size));
-    Ok(Opened { version: info.version, length, whole, body: Body::File(file, range), in_flight })
+    let (version, body) = (info.version, Body::File(file, range));
+    Ok(Opened { version, length, whole, checksum: None, body, in_flight })
 }
 
 fn request(remote: &Remote, place: &Place, ask: &Ask) -> Result<HttpRequest, Failure> {
@@ -142,6 +166,10 @@ fn request(remote: &Remote, place: &Place, ask: &Ask) -> Result<HttpRequest, Fai
     if let Some(Range { start, end }) = ask.range {
         let range = HeaderValue::try_from(format!("bytes={start}-{}", end - 1));
         request.headers_mut().insert(RANGE, range.map_err(|_| invalid("not a range"))?);
+    }
+    if ask.checksum {
+        let (name, value) = checksum::asking();
+        request.headers_mut().insert(name, value);
     }
     if let Some(version) = &ask.version {
         let version = HeaderValue::try_from(version.as_str());
@@ -156,11 +184,14 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
     let length = text(&head.headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let version = strong_version(&head.headers);
     if ask.version.is_some() && version.is_some() && version != ask.version {
-        return Err(changed("the object was replaced while it was read"));
+        let before = ask.version.as_deref().unwrap_or_default();
+        return Err(pins::replaced(before, version.as_deref()));
     }
     if ask.head {
-        return Ok(Opened { version, length, whole: length, body: Body::Empty, in_flight });
+        let (whole, body) = (length, Body::Empty);
+        return Ok(Opened { version, length, whole, checksum: None, body, in_flight });
     }
+    let checksum = Checksum::told(&head.headers).filter(|_| ask.checksum);
     let (length, whole) = match &ask.range {
         None => (length, length),
         // A server that gives all of it instead gives the beginning too.
@@ -170,7 +201,8 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
             (Some(range.end - range.start), whole)
         }
     };
-    Ok(Opened { version, length, whole, body: Body::Stream(body.bytes_stream()), in_flight })
+    let body = Body::Stream(body.bytes_stream());
+    Ok(Opened { version, length, whole, checksum, body, in_flight })
 }
 
 /// A ranged answer must say that it is one, and the right one; which it is, and the size of the whole

@@ -24,6 +24,7 @@ use crate::recipe;
 
 use super::address::{PublicNames, redirects};
 use super::environment::Environment;
+use super::names::{Names, Watched};
 
 /// S3 closes idle connections after 5 to 20 s.
 const IDLE: Duration = Duration::from_secs(4);
@@ -57,7 +58,10 @@ impl Clients {
 
     /// For stores that the recipe names.
     pub(super) fn stores(&self) -> Result<HttpClient, String> {
-        let make = || self.finish(self.builder()?.redirect(Policy::none()));
+        let make = || {
+            let builder = spread(self.builder()?, Names::default());
+            self.finish(builder.redirect(Policy::none()))
+        };
         self.stores.get_or_init(make).clone()
     }
 
@@ -94,7 +98,12 @@ impl Clients {
     }
 }
 
-fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+/// Has connections go to all addresses of a name in turn.
+pub(super) fn spread(builder: ClientBuilder, names: Names) -> ClientBuilder {
+    builder.dns_resolver(Arc::new(names.clone())).connector_layer(Watched(names))
+}
+
+pub(super) fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let more = ca_file.map_or(Ok(Vec::new()), certificates)?;
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&ring))

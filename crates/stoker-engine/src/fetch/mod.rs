@@ -12,6 +12,7 @@
 mod address;
 mod attempt;
 mod cache;
+mod checksum;
 mod client;
 mod cloud;
 mod credentials;
@@ -21,13 +22,17 @@ mod failure;
 mod file;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
+mod joint;
 mod list;
+mod names;
+mod pins;
 mod read;
 mod reader;
 mod refusal;
 mod runtime;
 mod s3;
 mod send;
+mod split;
 mod store;
 
 use std::collections::HashMap;
@@ -41,6 +46,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 pub use environment::Environment;
+pub use joint::Joint;
 pub use reader::Reader;
 
 use crate::error::{Error, Result};
@@ -48,8 +54,10 @@ use crate::metrics::Metrics;
 use crate::recipe;
 use crate::sample::{Extent, Location, Scheme};
 
-use cache::{Cache, Pins};
+use cache::Cache;
 use failure::Failure;
+use joint::Paces;
+use pins::Pins;
 use runtime::{Aborting, Runtime};
 use store::{Opener, Store};
 
@@ -79,6 +87,7 @@ struct Room {
     /// Open from [`Fetcher::open_cache`] on.
     cache: OnceLock<Arc<Cache>>,
     pins: Pins,
+    paces: Paces,
 }
 
 impl Fetcher {
@@ -103,6 +112,7 @@ impl Fetcher {
             slots: Arc::new(Semaphore::new(descriptors::requests(config.concurrency))),
             cache: OnceLock::new(),
             pins: Pins::default(),
+            paces: Paces::default(),
         };
         Ok(Self { room: Arc::new(room) })
     }
@@ -125,9 +135,7 @@ impl Fetcher {
 
     /// Size and version. Awaited anywhere; the I/O is done on the fetch thread.
     pub async fn stat(&self, object: &Location) -> Result<ObjectInfo> {
-        let info = read::stat(&self.room, object).await?;
-        self.room.pins.learn(object, &info);
-        Ok(info)
+        read::stat(&self.room, object).await
     }
 
     /// Reads an extent; `admit` is told the size before the body is read, and may wait or refuse.
@@ -175,6 +183,13 @@ impl Fetcher {
         self.block(async move { fetcher.read(&extent, |_| ready(Ok(()))).await })
     }
 
+    /// Which of some extents of objects (of some there may be none) one request should bring
+    /// together, since they lie near each other: each is in at most one joint, and those that are
+    /// in none are read by themselves. A joint has at most `most` bytes.
+    pub fn joints(&self, extents: &[Option<Extent>], most: u64) -> Vec<Joint> {
+        joint::joints(extents, most, |object| self.room.paces.gap(object))
+    }
+
     /// Size and version from a thread that is not the runtime's.
     pub fn stat_blocking(&self, object: &Location) -> Result<ObjectInfo> {
         let (fetcher, object) = (self.clone(), object.clone());
@@ -200,7 +215,9 @@ impl Fetcher {
     pub fn list_blocking(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
         let (fetcher, prefix) = (self.clone(), prefix.clone());
         let found = self.block(async move { list::list(&fetcher.room, &prefix).await })?;
-        found.iter().for_each(|(object, info)| self.room.pins.learn(object, info));
+        for (object, info) in &found {
+            self.room.pins.set(&Arc::new(object.clone()), info);
+        }
         Ok(found)
     }
 

@@ -1,12 +1,14 @@
 //! A read: attempts until one succeeds, memory asked for in between.
 //!
 //! A body that breaks off goes on at the byte where it did, if the store can be held to the version
-//! that was opened (If-Match); otherwise it starts anew.
+//! that was opened (If-Match); otherwise it starts anew. A large one is read in parts ([`split`]).
 
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
@@ -15,18 +17,20 @@ use crate::metrics::Room as Name;
 use crate::sample::{Extent, Location, Scheme};
 
 use super::attempt::{Ask, InFlight, Opened, changed, open};
+use super::checksum::Checksum;
 use super::failure::{Failure, Tries};
-use super::{Fetcher, ObjectInfo, Room};
+use super::{Fetcher, ObjectInfo, Room, pins, split};
 
 pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
     let object = Arc::new(object.clone());
     let mut tries = Tries::new(&object, None, room.config.attempts);
     let asked = Arc::clone(&object);
-    let ask = Ask { object: asked, range: None, may_end: false, version: None, head: true };
+    let ask = Ask::head(asked);
     loop {
         match request(room, &ask, &tries).await?.and_then(Opened::info) {
             Ok(info) => {
                 room.metrics.room(Name::Fetch).items.add(1);
+                room.pins.set(&object, &info);
                 return Ok(info);
             }
             Err(failure) => pause(room, &mut tries, failure).await?,
@@ -42,7 +46,7 @@ pub(super) async fn beginning(
 ) -> Result<(Bytes, u64)> {
     let (object, range) = (Arc::clone(object), Some(0..most));
     let mut tries = Tries::new(&object, range.clone(), room.config.attempts);
-    let ask = Ask { object: Arc::clone(&object), range, may_end: true, version: None, head: false };
+    let ask = Ask { may_end: true, ..Ask::for_bytes(Arc::clone(&object), range) };
     loop {
         let opened = match request(room, &ask, &tries).await? {
             Ok(opened) => opened,
@@ -71,7 +75,8 @@ pub(super) async fn beginning(
     }
 }
 
-/// Reads an extent of the given version, or of any; tells which it was, where the store does.
+/// Reads an extent of the given version, or of any; tells which it was, where the store does. A part
+/// of an object is of the same version as all parts of it that were read before.
 pub(super) async fn read<F, W>(
     room: &Room,
     extent: &Extent,
@@ -82,54 +87,171 @@ where
     F: Fn(u64) -> W,
     W: Future<Output = Result<()>>,
 {
-    let mut reading = Reading {
-        room,
-        extent,
-        tries: Tries::new(&extent.object, extent.range.clone(), room.config.attempts),
-        version,
-        granted: false,
-        size: None,
-        bytes: BytesMut::new(),
-    };
+    let mut reading = Reading::of(room, extent);
+    reading.is_pinned = extent.range.is_some();
+    reading.version = version.or_else(|| room.pins.version(extent));
     if let Some(range) = &extent.range {
         let size = range.end.saturating_sub(range.start);
         admit(size).await?;
-        reading.granted = true;
-        reading.size = Some(size);
+        reading.grant(size);
         if size == 0 {
             return Ok((Bytes::new(), reading.version));
         }
+        if split::is_large(extent, size) {
+            let bytes = split::read(&reading, size, None).await?;
+            room.count_unchecked(extent);
+            let version = room.pins.version(extent).or(reading.version);
+            return Ok((bytes, version));
+        }
     }
     loop {
-        let opened = match request(room, &reading.ask(), &reading.tries).await? {
-            Ok(opened) => opened,
-            Err(failure) => {
-                pause(room, &mut reading.tries, failure).await?;
-                continue;
-            }
-        };
+        let opened = reading.open().await?;
         let Some(opened) = reading.admit(opened, &admit).await? else { continue };
-        if let Some(bytes) = reading.collect(opened).await? {
+        let bytes = match reading.size.filter(|size| split::is_large(extent, *size)) {
+            Some(size) => Some(split::read(&reading, size, Some(opened)).await?),
+            None => reading.collect(opened).await?.map(BytesMut::freeze),
+        };
+        if let Some(bytes) = bytes
+            && reading.is_sound(&bytes).await?
+        {
             return Ok((bytes, reading.version));
         }
     }
 }
 
-struct Reading<'a> {
-    room: &'a Room,
-    extent: &'a Extent,
+/// An extent that is being read.
+pub(super) struct Reading<'a> {
+    pub(super) room: &'a Room,
+    pub(super) extent: &'a Extent,
     tries: Tries<'a>,
     /// The version that all attempts must meet, once it is known.
     version: Option<String>,
+    /// Whether other reads of the object must meet it too.
+    is_pinned: bool,
+    /// Bytes of the whole object, once they are known: they must stay.
+    whole: Option<u64>,
+    /// What the store told of all bytes.
+    checksum: Option<Checksum>,
     /// Whether memory was had.
     granted: bool,
-    /// The size of the whole, once it is known.
+    /// The size of the extent, once it is known.
     size: Option<u64>,
     /// What came so far.
     bytes: BytesMut,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn of(room: &'a Room, extent: &'a Extent) -> Self {
+        Self {
+            room,
+            extent,
+            tries: Tries::new(&extent.object, extent.range.clone(), room.config.attempts),
+            version: None,
+            is_pinned: false,
+            whole: None,
+            checksum: None,
+            granted: false,
+            size: None,
+            bytes: BytesMut::new(),
+        }
+    }
+
+    /// Takes note that memory was had for all of it.
+    fn grant(&mut self, size: u64) {
+        self.granted = true;
+        self.size = Some(size);
+    }
+
+    /// The reading of a part of it, for which memory was had, and which is written to `place`.
+    pub(super) fn part(&self, extent: &'a Extent, size: u64, place: BytesMut) -> Self {
+        let mut part = Reading::of(self.room, extent);
+        part.grant(size);
+        part.is_pinned = self.is_pinned;
+        part.bytes = place;
+        part.follow(self);
+        part
+    }
+
+    /// Has to be of the version that another is of.
+    pub(super) fn follow(&mut self, other: &Self) {
+        self.version.clone_from(&other.version);
+        self.whole = other.whole;
+    }
+
+    /// Reads all of it, for which memory was had; `opened` is its first answer, if there is one.
+    pub(super) async fn finish(mut self, mut opened: Option<Opened>) -> Result<BytesMut> {
+        loop {
+            let answer = match opened.take() {
+                Some(answer) => answer,
+                None => self.open_granted().await?,
+            };
+            if let Some(bytes) = self.collect(answer).await? {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// An answer with the bytes that are still to come, where memory was had for them.
+    pub(super) async fn open_granted(&mut self) -> Result<Opened> {
+        loop {
+            let opened = self.open().await?;
+            if let Some(opened) = self.admit(opened, &|_| std::future::ready(Ok(()))).await? {
+                return Ok(opened);
+            }
+        }
+    }
+
+    /// An answer with the bytes that are still to come.
+    async fn open(&mut self) -> Result<Opened> {
+        loop {
+            match request(self.room, &self.ask(), &self.tries).await? {
+                Ok(opened) => {
+                    self.room.paces.began(&self.extent.object, opened.age());
+                    return Ok(opened);
+                }
+                Err(failure) => self.fail(failure).await?,
+            }
+        }
+    }
+
+    /// Waits before another attempt, or ends the read.
+    async fn fail(&mut self, failure: Failure) -> Result<()> {
+        let failure = if failure.status == Some(412) { self.replaced().await? } else { failure };
+        pause(self.room, &mut self.tries, failure).await
+    }
+
+    /// What the store refused to send another version than was asked for: says which there is now.
+    async fn replaced(&self) -> Result<Failure> {
+        let ask = Ask::head(Arc::clone(&self.extent.object));
+        let now = request(self.room, &ask, &self.tries).await?.ok().and_then(|it| it.version);
+        let before = self.version.as_deref().unwrap_or_default();
+        Ok(Failure { status: Some(412), ..pins::replaced(before, now.as_deref()) })
+    }
+
+    /// Whether its bytes are held against what the store tells of them.
+    fn is_checked(&self) -> bool {
+        self.room.config.checksum && self.extent.object.scheme == Scheme::S3
+    }
+
+    /// Whether these are the bytes that the store holds, as far as it tells; if they are not, another
+    /// attempt must read all of them.
+    async fn is_sound(&mut self, bytes: &Bytes) -> Result<bool> {
+        let Some(checksum) = self.checksum.take() else {
+            self.room.count_unchecked(self.extent);
+            return Ok(true);
+        };
+        let (told, held) = (checksum.clone(), bytes.clone());
+        let fits = self.room.there(async move { told.fits(&held).await }).await?;
+        let meter = &self.room.metrics.fetch;
+        if fits {
+            meter.checksums_right.add(1);
+        } else {
+            meter.checksums_wrong.add(1);
+            self.fail(checksum.missed()).await?;
+        }
+        Ok(fits)
+    }
+
     fn ask(&self) -> Ask {
         let got = self.bytes.len() as u64;
         let range = match &self.extent.range {
@@ -138,7 +260,8 @@ impl Reading<'_> {
             None => None,
         };
         let object = Arc::clone(&self.extent.object);
-        Ask { object, range, may_end: false, version: self.version.clone(), head: false }
+        let (checksum, version) = (self.is_checked() && range.is_none(), self.version.clone());
+        Ask { version, checksum, ..Ask::for_bytes(object, range) }
     }
 
     /// Asks for memory, once; `None` if that took so long that the answer had to go.
@@ -147,6 +270,18 @@ impl Reading<'_> {
         F: Fn(u64) -> W,
         W: Future<Output = Result<()>>,
     {
+        if self.is_pinned
+            && let Err(failure) = self.room.pins.meet(&self.extent.object, &opened)
+        {
+            return self.tries.failed(failure).map(|_| None);
+        }
+        if let (Some(before), Some(now)) = (self.whole, opened.whole)
+            && before != now
+        {
+            return self.tries.failed(pins::resized(before, now)).map(|_| None);
+        }
+        self.whole = self.whole.or(opened.whole);
+        self.checksum = opened.checksum.clone().or_else(|| self.checksum.take());
         self.version = opened.version.clone().or_else(|| self.version.take());
         if let (Some(size), Some(length)) = (self.size, opened.length)
             && length != size - self.bytes.len() as u64
@@ -172,22 +307,46 @@ impl Reading<'_> {
     }
 
     /// Reads the body; `None` if another attempt must read the rest of it.
-    async fn collect(&mut self, opened: Opened) -> Result<Option<Bytes>> {
+    async fn collect(&mut self, opened: Opened) -> Result<Option<BytesMut>> {
         let got = std::mem::take(&mut self.bytes);
-        let (bytes, done) = self.room.there(opened.collect(got)).await?;
+        let (had, since) = (got.len(), Instant::now());
+        let (mut bytes, done) = self.room.there(opened.collect(got)).await?;
         let Err(failure) = done else {
+            let came = (bytes.len() - had) as u64;
+            self.room.paces.came(&self.extent.object, came, since.elapsed());
             let meter = self.room.metrics.room(Name::Fetch);
             meter.items.add(1);
             meter.bytes.add(bytes.len() as u64);
-            return Ok(Some(bytes.freeze()));
+            return Ok(Some(bytes));
         };
         let partial = self.size.is_some_and(|size| (bytes.len() as u64) < size);
         let pinned = self.version.is_some() && self.extent.object.scheme != Scheme::File;
-        if partial && pinned {
-            self.bytes = bytes;
+        if !(partial && pinned) {
+            bytes.clear();
         }
-        pause(self.room, &mut self.tries, failure).await?;
+        // Its place may be one in a larger buffer.
+        self.bytes = bytes;
+        self.fail(failure).await?;
         Ok(None)
+    }
+}
+
+impl Ask {
+    fn head(object: Arc<Location>) -> Self {
+        Self { head: true, ..Self::for_bytes(object, None) }
+    }
+
+    fn for_bytes(object: Arc<Location>, range: Option<Range<u64>>) -> Self {
+        Self { object, range, may_end: false, version: None, head: false, checksum: false }
+    }
+}
+
+impl Room {
+    /// Counts a read of which the store tells no checksum.
+    fn count_unchecked(&self, extent: &Extent) {
+        if self.config.checksum && extent.object.scheme != Scheme::File {
+            self.metrics.fetch.checksums_lacking.add(1);
+        }
     }
 }
 

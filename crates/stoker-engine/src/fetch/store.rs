@@ -47,6 +47,8 @@ pub(super) enum Store {
 pub(super) struct Remote {
     pub(super) client: HttpClient,
     signer: Signer,
+    /// What keys were appended to at first: it stays when another region is learned.
+    origin: String,
     place: RwLock<Arc<Place>>,
     /// Of a store that has regions.
     bucket: Option<Bucket>,
@@ -113,8 +115,9 @@ impl Opener {
                 config.requester_pays || self.environment.is_set("AWS_REQUEST_PAYER");
             Signer::Aws { keys: Arc::clone(keys), requester_pays }
         };
+        let origin = place.base.clone();
         let place = RwLock::new(Arc::new(place));
-        Ok(Remote { client, signer, place, bucket: Some(bucket) })
+        Ok(Remote { client, signer, origin, place, bucket: Some(bucket) })
     }
 
     fn gcs(&self, bucket: &str) -> Result<Remote, Failure> {
@@ -188,8 +191,15 @@ impl Opener {
 
 impl Remote {
     fn new(client: HttpClient, signer: Signer, base: String) -> Self {
+        let origin = base.clone();
         let place = RwLock::new(Arc::new(Place { base, region: String::new() }));
-        Self { client, signer, place, bucket: None }
+        Self { client, signer, origin, place, bucket: None }
+    }
+
+    /// The address of the bucket or container by which its objects are known; nothing where addresses
+    /// are whole.
+    pub(super) fn origin(&self) -> Option<&str> {
+        (!self.origin.is_empty()).then_some(&self.origin)
     }
 
     /// The object's URL.

@@ -117,6 +117,27 @@ pub struct FetchReport {
     /// The local cache.
     #[serde(flatten)]
     pub cache: CacheReport,
+    /// Parts that large reads were split into.
+    #[serde(default)]
+    pub split_parts: u64,
+    /// Reads that brought several rows or images which lie side by side.
+    #[serde(default)]
+    pub joint_reads: u64,
+    /// Rows and images that they brought.
+    #[serde(default)]
+    pub joined: u64,
+    /// Bytes between those that were read and thrown away.
+    #[serde(default)]
+    pub thrown_away: u64,
+    /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
+    #[serde(default)]
+    pub checksums_right: u64,
+    /// With `fetch.checksum`: reads whose bytes had another, and were read again.
+    #[serde(default)]
+    pub checksums_wrong: u64,
+    /// With `fetch.checksum`: reads of a store which tells none of their bytes.
+    #[serde(default)]
+    pub checksums_lacking: u64,
 }
 
 /// Memory.
@@ -160,6 +181,13 @@ impl Report {
                 retries: metrics.fetch.retries.get(),
                 peak_in_flight: metrics.fetch.in_flight.peak(),
                 cache: CacheReport::of(&metrics.fetch.cache),
+                split_parts: metrics.fetch.split_parts.get(),
+                joint_reads: metrics.fetch.joint_reads.get(),
+                joined: metrics.fetch.joined.get(),
+                thrown_away: metrics.fetch.thrown_away.get(),
+                checksums_right: metrics.fetch.checksums_right.get(),
+                checksums_wrong: metrics.fetch.checksums_wrong.get(),
+                checksums_lacking: metrics.fetch.checksums_lacking.get(),
             },
             memory: MemoryReport {
                 compressed_bytes: metrics.compressed_bytes.get(),
@@ -202,6 +230,29 @@ impl WaitReport {
             p95_seconds: percentile(&sorted, 0.95),
             p99_seconds: percentile(&sorted, 0.99),
             window_seconds: window,
+        }
+    }
+}
+
+impl FetchReport {
+    /// What became of large reads, of neighbours and of checksums, as far as there were any.
+    fn write_shapes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.split_parts > 0 {
+            writeln!(f, "large reads: {} parts", self.split_parts)?;
+        }
+        if self.joint_reads > 0 {
+            let thrown_away = Bytes(self.thrown_away);
+            let (reads, joined) = (self.joint_reads, self.joined);
+            writeln!(f, "joint reads: {reads} for {joined} rows, {thrown_away} thrown away")?;
+        }
+        let (right, wrong) = (self.checksums_right, self.checksums_wrong);
+        match right + wrong + self.checksums_lacking {
+            0 => Ok(()),
+            _ => writeln!(
+                f,
+                "checksums: {right} right, {wrong} wrong, {} reads without one",
+                self.checksums_lacking
+            ),
         }
     }
 }
@@ -278,6 +329,7 @@ impl fmt::Display for Report {
             self.fetch.requests, self.fetch.retries, self.fetch.peak_in_flight
         )?;
         write!(f, "{}", self.fetch.cache)?;
+        self.fetch.write_shapes(f)?;
         writeln!(
             f,
             "memory: compressed {} at most, arenas {} at most, {} worker threads",

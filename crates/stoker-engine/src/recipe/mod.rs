@@ -18,6 +18,7 @@ mod compat;
 mod dataset;
 mod decimal;
 mod document;
+mod fetch;
 mod json;
 mod mixture;
 pub mod patterns;
@@ -37,10 +38,11 @@ pub use compat::{Alpha, Compat, ResizeKernel, RgbRules, SixteenBit, SizeRule, Ta
 pub use dataset::{Dataset, Fields, Format};
 pub use decimal::Decimal;
 pub use document::Document;
+pub use fetch::{Addressing, Fetch};
 pub use mixture::{Component, Share, Stage};
 pub use sections::{
-    Addressing, BatchLayout, Engine, Fetch, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan,
-    Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
+    BatchLayout, Engine, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder,
+    Shuffle, Text, TrainOn, Vision,
 };
 
 pub(crate) use suggest::nearest;

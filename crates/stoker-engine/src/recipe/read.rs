@@ -159,6 +159,7 @@ fn fetch(section: &mut Reader<'_>) -> Fetch {
         requester_pays: section.flag("requester-pays").unwrap_or(default.requester_pays),
         ca_file: local_path(section, "ca-file"),
         cache: Cache::read(section),
+        checksum: section.flag("checksum").unwrap_or(default.checksum),
     }
 }
 

@@ -1,11 +1,9 @@
 //! The sections of a recipe, typed. One field is one key (`batch_size` is `batch-size`), with its
 //! default and the reason for it.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use super::{Cache, Compat, Component, Decimal, Stage, choices};
+use super::{Compat, Component, Decimal, Fetch, Stage, choices};
 
 /// What the user asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,52 +90,6 @@ impl Remainder {
     /// The name that recipes use.
     pub fn as_str(self) -> &'static str {
         choices::name_of(choices::REMAINDER, &self)
-    }
-}
-
-/// `[fetch]`: the store.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fetch {
-    /// Requests in flight. 64: at 30 ms a request, 2,000 images a second.
-    pub concurrency: u32,
-    /// Tries of one read, the first included. 8.
-    pub attempts: u32,
-    /// How long to wait for a connection. 5 s.
-    pub connect_timeout: Duration,
-    /// How long to wait for the next byte. 10 s; there is no limit on a whole read, as that would
-    /// count the time that a busy consumer takes.
-    pub read_timeout: Duration,
-    /// Address of an S3-compatible store, such as `http://localhost:9000`.
-    pub endpoint: Option<String>,
-    /// Region of the store; by default what the environment says, or `us-east-1`.
-    pub region: Option<String>,
-    /// Whether requests go unsigned (public data).
-    pub anonymous: bool,
-    /// Whether a bucket is part of the host's name or of the path; by default of the host's name
-    /// at AWS itself, of the path elsewhere.
-    pub addressing: Option<Addressing>,
-    /// Whether we pay for requests to buckets whose owners don't. No.
-    pub requester_pays: bool,
-    /// File of certificates (PEM) to trust besides those of the machine.
-    pub ca_file: Option<String>,
-    /// A folder that keeps what was read, for the next epoch and the next run; none by default, as a
-    /// disk that nobody offered is not ours to fill.
-    pub cache: Option<Cache>,
-}
-
-/// Where the address of a bucket names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addressing {
-    /// `https://host/bucket/key`.
-    Path,
-    /// `https://bucket.host/key`.
-    VirtualHost,
-}
-
-impl Addressing {
-    /// The name that recipes use.
-    pub fn as_str(self) -> &'static str {
-        choices::name_of(choices::ADDRESSING, &self)
     }
 }
 
@@ -322,24 +274,6 @@ impl Default for Plan {
             temperature: None,
             stages: Vec::new(),
             lanes: 64,
-        }
-    }
-}
-
-impl Default for Fetch {
-    fn default() -> Self {
-        Self {
-            concurrency: 64,
-            attempts: 8,
-            connect_timeout: Duration::from_secs(5),
-            read_timeout: Duration::from_secs(10),
-            endpoint: None,
-            region: None,
-            anonymous: false,
-            addressing: None,
-            requester_pays: false,
-            ca_file: None,
-            cache: None,
         }
     }
 }

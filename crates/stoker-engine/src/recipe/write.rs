@@ -46,6 +46,7 @@ impl Recipe {
                 "requester-pays": fetch.requester_pays,
                 "ca-file": fetch.ca_file,
                 "cache": fetch.cache.as_ref().map(Cache::write),
+                "checksum": fetch.checksum,
             },
             "image": {
                 "max-pixels": image.max_pixels,

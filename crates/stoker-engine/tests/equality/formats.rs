@@ -23,8 +23,8 @@ pub(super) type Objects = Vec<(String, Vec<u8>)>;
 
 /// A chat and its images.
 pub(super) struct Chat {
-    line: String,
-    images: Vec<(String, Vec<u8>)>,
+    pub(super) line: String,
+    pub(super) images: Vec<(String, Vec<u8>)>,
 }
 
 pub(super) fn chats() -> Vec<Chat> {

@@ -14,6 +14,7 @@ mod formats;
 mod ledger;
 mod maker;
 mod mixtures;
+mod neighbours;
 mod packed;
 mod packed_passes;
 mod passes;

@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod cache;
+mod checksums;
 mod credentials;
 mod devices;
 mod faults;
 mod issued;
+mod large;
 mod listing;
 mod memory;
 mod stores;

@@ -57,10 +57,11 @@ fn every_section_and_the_top_refuse_what_they_do_not_know() {
     }
 }
 
-/// The doc comment of a field, in `sections.rs` or `dataset.rs`.
+/// The doc comment of a field, in `sections.rs`, `fetch.rs` or `dataset.rs`.
 fn documentation(section: &str, key: &str) -> String {
     let source = concat!(
         include_str!("../../src/recipe/sections.rs"),
+        include_str!("../../src/recipe/fetch.rs"),
         include_str!("../../src/recipe/dataset.rs")
     );
     let name = if section.is_empty() { "recipe" } else { section };
@@ -97,6 +98,7 @@ fn defaults_are_what_the_documentation_says() {
         ("fetch", "read-timeout", json!("10s"), "10 s;"),
         ("fetch", "anonymous", json!(false), ""),
         ("fetch", "requester-pays", json!(false), "No."),
+        ("fetch", "checksum", json!(false), "No:"),
         ("image", "max-pixels", json!(100_000_000), "100 million"),
         ("image", "max-side", json!(65_500), "65,500"),
         ("image", "max-bytes", json!("64MiB"), "64 MiB"),

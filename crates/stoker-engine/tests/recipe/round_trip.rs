@@ -97,7 +97,7 @@ prop_compose! {
         read_timeout in millis(),
         endpoint in of("https?://[a-z]{1,9}(:[1-9]{1,4})?"),
         region in of("[a-z]{1,3}-[a-z]{1,5}-[1-9]"),
-        anonymous in any::<bool>(),
+        (anonymous, checksum) in any::<(bool, bool)>(),
         cache in of((path(), 1_u64 << 20..=1 << 50)),
         max_pixels in 1_u64..=4_000_000_000,
         max_side in 1_u32..=1_000_000,
@@ -107,6 +107,7 @@ prop_compose! {
     ) -> (Fetch, Image) {
         let fetch = Fetch {
             concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
+            checksum,
             cache: cache.map(|(path, size)| Cache { path, size }),
         };
         (fetch, Image { max_pixels, max_side, max_bytes, max_scans, approximate })

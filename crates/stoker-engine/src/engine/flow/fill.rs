@@ -42,7 +42,7 @@ impl Line {
         sequence: u64,
         samples: &mut [Measured],
         slots: Vec<Slot>,
-        permits: Vec<Vec<Permit>>,
+        permits: Vec<Vec<Arc<Permit>>>,
     ) -> Result<Vec<Option<Flaw>>> {
         let mut slots = slots.into_iter();
         let mut tasks = FuturesOrdered::new();
@@ -79,7 +79,7 @@ impl Line {
         sequence: u64,
         image: EncodedImage,
         slot: Slot,
-        permits: Arc<Vec<Permit>>,
+        permits: Arc<Vec<Arc<Permit>>>,
     ) -> Result<Option<Flaw>> {
         let _room = self.room_for(&image).await?;
         let turn = Turn::fill(sequence).of_size(image.header.stored.pixels());
@@ -102,7 +102,7 @@ impl Line {
         turn: Turn,
         image: EncodedImage,
         mut slot: Slot,
-        permits: Arc<Vec<Permit>>,
+        permits: Arc<Vec<Arc<Permit>>>,
     ) -> Result<Option<Flaw>> {
         let (rooms, plan) = (Arc::clone(&self.rooms), image.plan);
         let decode = move |bench: &mut Bench| {

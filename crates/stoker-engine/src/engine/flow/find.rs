@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future;
 use futures::stream::{FuturesOrdered, TryStreamExt};
 
-use super::{Brought, Line, Permit, Turn};
+use super::neighbours::{Held, Neighbour, RowOf};
+use super::{Line, Permit, Turn};
 use crate::engine::budget::Claim;
 use crate::engine::measure::{ImageBytes, Reach};
 use crate::engine::rooms::flaw_of;
@@ -27,7 +28,7 @@ pub(super) struct Found {
     pub(super) measured: Measured,
     pub(super) bad: Vec<BadSample>,
     /// For the compressed bytes that the sample still holds.
-    pub(super) permits: Vec<Permit>,
+    pub(super) permits: Vec<Arc<Permit>>,
 }
 
 /// What images have weighed so far: an image's size is not known before it is asked for, and a
@@ -62,11 +63,30 @@ fn bytes_of(text: &EncodedText) -> u64 {
 }
 
 impl Line {
-    pub(super) async fn find(self: &Arc<Self>, claim: Claim, position: Position) -> Result<Found> {
+    /// Brings in all samples of a batch, in the order of their positions.
+    pub(super) async fn find_all(
+        self: &Arc<Self>,
+        claim: Claim,
+        positions: &[Position],
+    ) -> Result<Vec<Found>> {
+        let own = positions.iter().map(|position| self.rooms.plan.sample_at(*position));
+        let rows = self.side_by_side(claim, own, |_| false);
+        let found = positions.iter().enumerate();
+        let found = found.map(|(number, position)| self.find(claim, *position, rows.get(number)));
+        found.collect::<FuturesOrdered<_>>().try_collect().await
+    }
+
+    async fn find(
+        self: &Arc<Self>,
+        claim: Claim,
+        position: Position,
+        own: RowOf<'_>,
+    ) -> Result<Found> {
         let mut bad = Vec::new();
         for attempt in 0.. {
             let id = self.rooms.candidate(position, attempt, &bad)?;
-            match self.try_sample(claim, id, Reach::Whole).await? {
+            let row = Some(own).filter(|_| attempt == 0);
+            match self.try_sample(claim, id, Reach::Whole, row).await? {
                 Ok((measured, permits)) => {
                     let (measured, bad) = self.rooms.standing(position, measured, bad);
                     return Ok(Found { measured, bad, permits });
@@ -84,28 +104,35 @@ impl Line {
         claim: Claim,
         id: SampleId,
         reach: Reach,
-    ) -> Result<Result<(Measured, Vec<Permit>), Flaw>> {
-        let extent = match self.rooms.catalog.locate(id) {
+        row: Option<RowOf<'_>>,
+    ) -> Result<Result<(Measured, Vec<Arc<Permit>>), Flaw>> {
+        let located = row.and_then(RowOf::extent);
+        let extent = match located.unwrap_or_else(|| self.rooms.catalog.locate(id)) {
             Ok(extent) => extent,
             Err(flaw) => return Ok(Err(flaw)),
         };
-        let (sample, line) = match self.read_line(claim, id, &extent).await? {
+        let neighbour = row.map(RowOf::neighbour);
+        let (sample, line) = match self.read_line(claim, id, &extent, neighbour).await? {
             Ok(read) => read,
             Err(flaw) => return Ok(Err(flaw)),
         };
-        let images = sample.images.iter().map(|image| self.bring(claim, image, reach));
+        let near = self.images_side_by_side(claim, &sample.images, reach);
+        let images = sample.images.iter().enumerate();
+        let images =
+            images.map(|(number, image)| self.bring(claim, image, reach, near.get(number)));
         let images = images.collect::<FuturesOrdered<_>>().try_collect::<Vec<_>>().await;
         let images = match images {
             Ok(images) => images,
             Err(error) => return flaw_of(error).map(Err),
         };
-        let (images, permits): (Vec<ImageBytes>, Vec<Option<Permit>>) = images.into_iter().unzip();
+        let (images, permits): (Vec<ImageBytes>, Vec<Option<Arc<Permit>>>) =
+            images.into_iter().unzip();
         let mut permits: Vec<_> = permits.into_iter().flatten().chain(line).collect();
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
         let measured = self.workers.run(Turn::measure(claim.batch), measure).await??;
         let Ok(measured) = measured else { return Ok(measured.map(|it| (it, Vec::new()))) };
-        permits.extend(self.hold_text(claim, &measured).await?);
+        permits.extend(self.hold_text(claim, &measured).await?.map(Arc::new));
         Ok(Ok((measured, permits)))
     }
 
@@ -128,13 +155,14 @@ impl Line {
         claim: Claim,
         id: SampleId,
         extent: &Extent,
-    ) -> Result<Result<(Sample, Option<Permit>), Flaw>> {
+        neighbour: Option<Neighbour<'_>>,
+    ) -> Result<Result<(Sample, Option<Arc<Permit>>), Flaw>> {
         let origin = self.rooms.catalog.origin(id);
-        let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
-        let mut permit = self.budget.take(claim, size).await?;
-        permit.need(size, || format!("the line at {origin}"))?;
-        let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
-        let rooms = Arc::clone(&self.rooms);
+        let (bytes, permit) = match self.bring_with_neighbours(extent, neighbour).await? {
+            Some(held) => held,
+            None => self.bring_line(claim, extent, &origin).await?,
+        };
+        let (rooms, size) = (Arc::clone(&self.rooms), bytes.len() as u64);
         let raw = RawSample { id, bytes, origin: origin.clone() };
         let parsed =
             self.workers.run(Turn::measure(claim.batch), move |_| rooms.parse(&raw)).await?;
@@ -144,12 +172,21 @@ impl Line {
         }))
     }
 
+    async fn bring_line(&self, claim: Claim, extent: &Extent, origin: &str) -> Result<Held> {
+        let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
+        let mut permit = self.budget.take(claim, size).await?;
+        permit.need(size, || format!("the line at {origin}"))?;
+        let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
+        Ok((bytes, Arc::new(permit)))
+    }
+
     async fn bring(
         &self,
         claim: Claim,
         image: &ImageRef,
         reach: Reach,
-    ) -> Result<(ImageBytes, Option<Permit>)> {
+        neighbour: Neighbour<'_>,
+    ) -> Result<(ImageBytes, Option<Arc<Permit>>)> {
         let extent = match image {
             ImageRef::Inline(bytes) => return Ok((bytes.clone().into(), None)),
             ImageRef::Stored(extent) => extent,
@@ -157,9 +194,12 @@ impl Line {
         if reach == Reach::Beginning
             && let Some((image, permit)) = self.bring_beginning(claim, extent).await?
         {
-            return Ok((image, Some(permit)));
+            return Ok((image, Some(permit.into())));
         }
-        let (bytes, permit) = self.bring_stored(claim, extent).await?;
+        let (bytes, permit) = match self.bring_with_neighbours(extent, Some(neighbour)).await? {
+            Some(held) => held,
+            None => self.bring_stored(claim, extent).await?,
+        };
         Ok((bytes.into(), Some(permit)))
     }
 
@@ -179,7 +219,7 @@ impl Line {
         Ok(self.rooms.glance(&bytes, size).map(|image| (image, permit)))
     }
 
-    async fn bring_stored(&self, claim: Claim, extent: &Extent) -> Result<Brought> {
+    async fn bring_stored(&self, claim: Claim, extent: &Extent) -> Result<Held> {
         let name = || format!("the image {}", extent.object);
         let permit = self.budget.take(claim, self.typical_image.bytes()).await?;
         let permit = Mutex::new(permit);
@@ -204,6 +244,6 @@ impl Line {
         self.typical_image.learn(size);
         let mut permit = permit.into_inner().map_err(|_| Error::Bug("a poisoned permit".into()))?;
         permit.shrink(size);
-        Ok((bytes, permit))
+        Ok((bytes, Arc::new(permit)))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use futures::stream::{self, StreamExt};
 
+use super::neighbours::RowOf;
 use super::{Flow, Line};
 use crate::dataset::Dataset;
 use crate::engine::budget::Claim;
@@ -50,11 +51,15 @@ impl Line {
     async fn measure_all(self: &Arc<Self>, told: &SyncSender<Measuring>) -> Result<Vec<u64>> {
         let mut bad = vec![0; self.rooms.catalog.datasets().len()];
         // Each row takes its turn as a batch does, so that memory bounds those that are ahead.
-        let measured = (0_u64..).zip(self.rows()).map(|(turn, id)| async move {
+        let is_known = |line: &Self, id| line.rooms.sizes.get(id).is_some();
+        let rows = self.in_turns(self.rows(), Claim::from, is_known);
+        let measured = rows.map(|(turn, row)| async move {
+            let id = row.row().id();
             if self.rooms.sizes.get(id).is_some() {
                 return Ok((id, true));
             }
-            let tried = self.try_sample(turn.into(), id, Reach::Beginning).await?;
+            let row = Some(row.row());
+            let tried = self.try_sample(turn.into(), id, Reach::Beginning, row).await?;
             if let Ok((measured, _)) = &tried {
                 self.rooms.sizes.put(id, &SampleSize::of(measured));
             }
@@ -81,6 +86,7 @@ impl Line {
         self: &Arc<Self>,
         claim: Claim,
         position: Position,
+        own: RowOf<'_>,
     ) -> Result<SampleSize> {
         let mut bad = Vec::new();
         for attempt in 0.. {
@@ -88,7 +94,8 @@ impl Line {
             if let Some(size) = self.rooms.known_size(id) {
                 return Ok(size);
             }
-            match self.try_sample(claim, id, Reach::Beginning).await? {
+            let row = Some(own).filter(|_| attempt == 0);
+            match self.try_sample(claim, id, Reach::Beginning, row).await? {
                 Ok((measured, _)) => {
                     let size = SampleSize::of(&measured);
                     self.rooms.sizes.put(id, &size);

@@ -15,8 +15,10 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use super::neighbours::{RowInTurn, RowOf};
 use super::{Bench, Flow, Line, Permit, Turn, caught};
 use crate::dataset::Dataset;
+use crate::engine::budget::Claim;
 use crate::engine::measure::Reach;
 use crate::error::{Error, Flaw, Outcome, Result, SampleError};
 use crate::metrics::Room;
@@ -113,11 +115,12 @@ impl Line {
     async fn look_at_all(self: Arc<Self>, teller: Teller, looked_at: Arc<AtomicU64>) {
         // Enough for all requests that may be in flight, with lines and images taking turns.
         let at_once = 2 * self.rooms.recipe.fetch.concurrency as usize;
-        let examine = |(turn, id)| {
+        let examine = |(turn, row): (u64, RowInTurn)| {
             let line = Arc::clone(&self);
-            async move { (id, line.examine(turn, id).await) }
+            async move { (row.row().id(), line.examine(turn, row.row()).await) }
         };
-        let mut examined = stream::iter((0..).zip(self.rows())).map(examine).buffered(at_once);
+        let rows = self.in_turns(self.rows(), Claim::from, |_, _| false);
+        let mut examined = stream::iter(rows).map(examine).buffered(at_once);
         self.budget.set_head(0);
         while let Some((id, outcome)) = examined.next().await {
             let told = match outcome {
@@ -142,8 +145,9 @@ impl Line {
     }
 
     /// What is wrong with a row. An error is the store's, or nobody's.
-    async fn examine(self: &Arc<Self>, turn: u64, id: SampleId) -> Result<Option<Finding>> {
-        let (flaw, outcome) = match caught(self.first_flaw(turn, id)).await {
+    async fn examine(self: &Arc<Self>, turn: u64, row: RowOf<'_>) -> Result<Option<Finding>> {
+        let id = row.id();
+        let (flaw, outcome) = match caught(self.first_flaw(turn, row)).await {
             Ok(None) => return Ok(None),
             Ok(Some((flaw, outcome))) => (flaw, self.outcome(outcome)),
             // Here a run ends, though it is but one sample that is to blame.
@@ -161,9 +165,9 @@ impl Line {
     async fn first_flaw(
         self: &Arc<Self>,
         turn: u64,
-        id: SampleId,
+        row: RowOf<'_>,
     ) -> Result<Option<(Flaw, Outcome)>> {
-        match self.try_sample(turn.into(), id, Reach::Whole).await? {
+        match self.try_sample(turn.into(), row.id(), Reach::Whole, Some(row)).await? {
             Ok((measured, permits)) => {
                 let flaw = self.decode_all(turn, measured, permits).await?;
                 Ok(flaw.map(|flaw| (flaw, Outcome::Neutralised)))
@@ -186,7 +190,7 @@ impl Line {
         &self,
         turn: u64,
         measured: Measured,
-        permits: Vec<Permit>,
+        permits: Vec<Arc<Permit>>,
     ) -> Result<Option<Flaw>> {
         for image in measured.images {
             let _room = self.room_for(&image).await?;

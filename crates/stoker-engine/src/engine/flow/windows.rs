@@ -173,10 +173,15 @@ impl Line {
             }
             window.push(*size);
         }
-        let ahead = (known.len() as u64..window.most()).map(|offset| {
-            let position = Position(start.position.0 + offset);
-            self.size(Claim::measuring(batch, offset), position)
-        });
+        let first = known.len() as u64;
+        let place = move |turn| Position(start.position.0 + first + turn);
+        let claim = move |turn| Claim::measuring(batch, first + turn);
+        let turns = 0..window.most().saturating_sub(first);
+        let own = turns.map(|turn| self.rooms.plan.sample_at(place(turn)));
+        let is_known = |line: &Self, id| line.rooms.known_size(id).is_some();
+        let rows = self.in_turns(own, claim, is_known);
+        let ahead = rows
+            .map(|(turn, row)| async move { self.size(claim(turn), place(turn), row.row()).await });
         let mut ahead = stream::iter(ahead).buffered(MEASURED_AT_A_TIME);
         while !window.is_complete() {
             let size = ahead.next().await.expect("a window is complete with all that are left")?;

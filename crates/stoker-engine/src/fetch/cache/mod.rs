@@ -22,7 +22,6 @@
 mod entry;
 mod folder;
 mod known;
-mod pins;
 mod queue;
 mod segment;
 mod serve;
@@ -43,7 +42,6 @@ use crate::recipe;
 
 use super::Room;
 
-pub(super) use pins::Pins;
 pub(super) use serve::{beginning, read};
 
 use entry::{Entry, Name, Version};

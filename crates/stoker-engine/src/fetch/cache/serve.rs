@@ -72,8 +72,8 @@ fn wanted(room: &Room, extent: &Extent) -> Option<Wanted> {
     // What is wrong with a store is told by whoever reads from it.
     let store = room.store(object).ok()?;
     let Store::Remote(remote) = &*store else { return None };
-    let version = room.pins.of(object);
-    let name = match remote.base() {
+    let version = room.pins.of(object).map(|version| Version::of(Some(&version)));
+    let name = match remote.origin() {
         Some(base) => Name::new(base, extent, version),
         None => Name::new(
             &format!("{}://{}", object.scheme.as_str(), object.authority),
