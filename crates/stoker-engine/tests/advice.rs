@@ -2,15 +2,13 @@
 //! waits less.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
-mod common;
-
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stoker_engine::loader::{Loader, Next};
 use stoker_engine::metrics::{Advice, Limit, Report};
+use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
 use stoker_engine::testing::{CHAT_KEY, ChatDataset};
 use stoker_s3::{Backend, Config, Server};
@@ -19,7 +17,7 @@ const BATCHES: usize = 16;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A store with some photos of so many pixels.
-fn store(config: Config, pixels: std::ops::RangeInclusive<u64>) -> Server {
+fn store(config: Config, pixels: std::ops::RangeInclusive<usize>) -> Server {
     let server = Server::start(&Config { unsigned: true, ..config }, Backend::memory()).unwrap();
     for (key, bytes) in ChatDataset::new(3, 64, pixels).objects() {
         server.put("bucket", &key, bytes).unwrap();
@@ -28,14 +26,21 @@ fn store(config: Config, pixels: std::ops::RangeInclusive<u64>) -> Server {
 }
 
 /// What a loader reports of some batches, with a trainer that takes so long for each.
-fn run(server: &Server, step: Duration, more: Value) -> Report {
+fn run(server: &Server, step: Duration, more: &Value) -> Report {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.setup/models/qwen3-vl");
     let mut value = json!({
+        "model": model,
+        "dataset": {"source": format!("s3://bucket/{CHAT_KEY}")},
         "fetch": {"endpoint": server.endpoint(), "anonymous": true},
         "pack": {"batch-size": 4},
         "engine": {"memory": "128MiB"},
     });
-    common::merge(&mut value, more);
-    let recipe = common::recipe(Path::new(&format!("s3://bucket/{CHAT_KEY}")), value);
+    for (section, keys) in more.as_object().unwrap() {
+        for (key, setting) in keys.as_object().unwrap() {
+            value[section][key] = setting.clone();
+        }
+    }
+    let recipe = Recipe::from_value(value).unwrap();
     let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
     for _ in 0..BATCHES {
         let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("no batch") };
@@ -70,7 +75,7 @@ fn slow() -> Config {
 #[test]
 fn a_slow_trainer_is_the_limit() {
     let server = store(Config::default(), 4_000..=8_000);
-    let report = run(&server, Duration::from_millis(120), json!({}));
+    let report = run(&server, Duration::from_millis(120), &json!({}));
     assert_eq!(advice(&report).limit, Limit::Trainer, "{report}");
 }
 
@@ -78,8 +83,8 @@ fn a_slow_trainer_is_the_limit() {
 fn a_store_with_slow_answers_is_helped_by_working_further_ahead() {
     let server = store(slow(), 4_000..=8_000);
     let step = Duration::from_millis(100);
-    let limited = run(&server, step, json!({"engine": {"prefetch": 0}}));
-    let helped = run(&server, step, json!({"engine": {"prefetch": 16}}));
+    let limited = run(&server, step, &json!({"engine": {"prefetch": 0}}));
+    let helped = run(&server, step, &json!({"engine": {"prefetch": 16}}));
     helps(&limited, Limit::Latency, "raise engine.prefetch", &helped);
     let blamed = advice(&limited);
     assert!(blamed.bytes_blocked_seconds > blamed.pixels_blocked_seconds, "{limited}");
@@ -89,8 +94,8 @@ fn a_store_with_slow_answers_is_helped_by_working_further_ahead() {
 fn too_few_requests_are_helped_by_more() {
     let server = store(slow(), 4_000..=8_000);
     let step = Duration::from_millis(60);
-    let limited = run(&server, step, json!({"fetch": {"concurrency": 2}}));
-    let helped = run(&server, step, json!({"fetch": {"concurrency": 64}}));
+    let limited = run(&server, step, &json!({"fetch": {"concurrency": 2}}));
+    let helped = run(&server, step, &json!({"fetch": {"concurrency": 64}}));
     helps(&limited, Limit::Requests, "raise fetch.concurrency", &helped);
 }
 
@@ -100,7 +105,7 @@ fn a_narrow_network_is_helped_by_smaller_images() {
     let step = Duration::from_millis(60);
     let large = store(narrow(), 60_000..=80_000);
     let small = store(narrow(), 4_000..=8_000);
-    let (limited, helped) = (run(&large, step, json!({})), run(&small, step, json!({})));
+    let (limited, helped) = (run(&large, step, &json!({})), run(&small, step, &json!({})));
     helps(&limited, Limit::Bandwidth, "use smaller images", &helped);
 }
 
@@ -108,7 +113,7 @@ fn a_narrow_network_is_helped_by_smaller_images() {
 fn busy_workers_are_helped_by_a_slower_trainer_or_more_of_them() {
     let server = store(Config::default(), 900_000..=1_000_000);
     let workers = json!({"engine": {"workers": 1, "memory": "1GiB"}});
-    let limited = run(&server, Duration::ZERO, workers.clone());
-    let helped = run(&server, Duration::from_millis(400), workers);
+    let limited = run(&server, Duration::ZERO, &workers);
+    let helped = run(&server, Duration::from_millis(400), &workers);
     helps(&limited, Limit::Cores, "more cores", &helped);
 }

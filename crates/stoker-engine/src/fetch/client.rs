@@ -218,7 +218,8 @@ mod tests {
             let here = store.local_addr().unwrap();
             let to = to.replace("{port}", &here.port().to_string());
             let asked = redirecting(store, to.clone());
-            let builder = Clients::new(&recipe::Fetch::default()).builder().unwrap();
+            let clients = Clients::new(&recipe::Fetch::default(), &Environment::default());
+            let builder = clients.builder().unwrap();
             let builder = builder.no_proxy().redirect(redirects());
             let client = builder.resolve("public.example", here).build().unwrap();
             let url = format!("http://public.example:{}/a.jpg", here.port());

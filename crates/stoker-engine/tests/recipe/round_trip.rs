@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
 use stoker_engine::recipe::{
-    BatchLayout, Cache, Compat, Component, Dataset, Document, Engine, Fetch, Fields, Format, Image,
-    OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder, Shuffle, Text, TrainOn, Vision,
+    Addressing, BatchLayout, Cache, Compat, Component, Dataset, Document, Engine, Fetch, Fields,
+    Format, Image, OnBadSample, OnTooLong, Pack, Pixels, Plan, Recipe, Remainder, Shuffle, Text,
+    TrainOn, Vision,
 };
 
 /// Paths with all that needs quoting.
@@ -90,26 +91,34 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn stores()(
+    fn fetches()(
         concurrency in 1_u32..=4096,
         attempts in 1_u32..=100,
-        connect_timeout in millis(),
-        read_timeout in millis(),
+        (connect_timeout, read_timeout) in (millis(), millis()),
         endpoint in of("https?://[a-z]{1,9}(:[1-9]{1,4})?"),
         region in of("[a-z]{1,3}-[a-z]{1,5}-[1-9]"),
-        (anonymous, checksum) in any::<(bool, bool)>(),
+        (anonymous, checksum, requester_pays) in any::<(bool, bool, bool)>(),
+        addressing in of(one_of(&[Addressing::Path, Addressing::VirtualHost])),
+        ca_file in of(path()),
         cache in of((path(), 1_u64 << 20..=1 << 50)),
+    ) -> Fetch {
+        Fetch {
+            concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
+            addressing, requester_pays, ca_file, checksum,
+            cache: cache.map(|(path, size)| Cache { path, size }),
+        }
+    }
+}
+
+prop_compose! {
+    fn stores()(
+        fetch in fetches(),
         max_pixels in 1_u64..=4_000_000_000,
         max_side in 1_u32..=1_000_000,
         max_bytes in 1024_u64..=2 << 30,
         max_scans in 1_u32..=10_000,
         approximate in any::<bool>(),
     ) -> (Fetch, Image) {
-        let fetch = Fetch {
-            concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
-            checksum,
-            cache: cache.map(|(path, size)| Cache { path, size }),
-        };
         (fetch, Image { max_pixels, max_side, max_bytes, max_scans, approximate })
     }
 }

@@ -339,7 +339,9 @@ fn a_limit_that_is_lowered_holds_from_the_next_start_on() {
     let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
     let _inside = runtime.enter();
     let (one, _) = open(folder.path(), 1);
-    (0..40).for_each(|number| drop(write(&one, number, 1, &bytes(number, 1, 900))));
+    for number in 0..40 {
+        write(&one, number, 1, &bytes(number, 1, 900));
+    }
     one.seal();
     let config = recipe::Cache { path: folder.path().display().to_string(), size: 9000 };
     let less = Cache::at(&config, 1, 1 << 20, Arc::default()).unwrap();
@@ -379,7 +381,9 @@ fn figures() {
         let place = folder.path().join(length.to_string());
         let (cache, _) = open_with(&place, 1, 8 << 30);
         let begin = Instant::now();
-        (0..entries).for_each(|number| drop(write(&cache, number, 1, &bytes)));
+        for number in 0..entries {
+            write(&cache, number, 1, &bytes);
+        }
         eprintln!("appended, {length}: {:.1} µs", micros(begin, entries));
         let begin = Instant::now();
         assert!((0..entries).all(|number| read(&cache, number, 1, u64::MAX).is_some()));
@@ -393,7 +397,9 @@ fn figures() {
     }
     let place = folder.path().join("many");
     let (cache, _) = open_with(&place, 1, 8 << 30);
-    (0..1_000_000).for_each(|number| drop(write(&cache, number, 1, &Bytes::from_static(b"x"))));
+    for number in 0..1_000_000 {
+        write(&cache, number, 1, &Bytes::from_static(b"x"));
+    }
     cache.seal();
     drop(cache);
     let begin = Instant::now();
