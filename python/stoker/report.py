@@ -23,6 +23,14 @@ class Report(SimpleNamespace):
     the other. `window_ratio`, `p50_seconds`, `p95_seconds` and `p99_seconds` are of the latest
     1024 alone, whose waits are `window_seconds` (a list, the oldest first). Ratios and
     percentiles are None before the second batch."""
+    advice: SimpleNamespace | None
+    """Why it was, of the latest 1024 batches; None before the ninth, and for a `RayLoader`.
+
+    `limit` is `trainer`, `cores`, `large-image`, `memory`, `throttling`, `requests`, `bandwidth` or
+    `latency`; `words` say it with numbers, and what would help. `workers_busy` is a share of their
+    time, `requests_in_flight` a mean; `bytes_per_second` came from the store. The trainer was blocked
+    `bytes_blocked_seconds` while samples were brought in, `memory_blocked_seconds` while its batch
+    waited for memory, `pixels_blocked_seconds` while it was filled."""
     rooms: list[SimpleNamespace]
     """What each room did: `room`, `busy_seconds`, `items`, `bytes`.
 
