@@ -182,7 +182,9 @@ impl Fetcher {
     pub fn list_blocking(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
         let (fetcher, prefix) = (self.clone(), prefix.clone());
         let found = self.block(async move { list::list(&fetcher.room, &prefix).await })?;
-        found.iter().for_each(|(object, info)| self.room.pins.learn(object, info));
+        for (object, info) in &found {
+            self.room.pins.learn(object, info);
+        }
         Ok(found)
     }
 

@@ -272,7 +272,9 @@ fn read_all(cache: &Cache) -> usize {
 }
 
 fn restore(files: &[(&PathBuf, Vec<u8>)]) {
-    files.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    for (path, bytes) in files {
+        fs::write(path, bytes).unwrap();
+    }
 }
 
 #[test]
