@@ -25,8 +25,8 @@ class Report(SimpleNamespace):
     Busy is time on a worker, of all workers together; for `fetch` it is how long requests took, of
     all requests together. Bytes are those it made or read; `dataset` and `text` count none."""
     fetch: SimpleNamespace
-    """`requests` (the retries among them), `retries`, `peak_in_flight`; and what the local cache did
-    (`fetch.cache`, all 0 without one): `cache_hits`, `cache_hit_bytes`, `cache_misses`,
+    """`requests` (the retries among them), `retries`, `peak_in_flight`; and what the local cache
+    did (`fetch.cache`, all 0 without one): `cache_hits`, `cache_hit_bytes`, `cache_misses`,
     `cache_admitted`, `cache_admitted_bytes`, `cache_refused`, `cache_dropped`, `cache_damaged`,
     `cache_evicted`, `cache_failed`."""
     memory: SimpleNamespace
