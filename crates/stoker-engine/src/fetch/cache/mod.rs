@@ -171,7 +171,7 @@ impl Cache {
 
     fn pause(&self) {
         let mut times = lock(&self.times);
-        if !times.paused.is_some_and(|until| Instant::now() < until) {
+        if times.paused.is_none_or(|until| until <= Instant::now()) {
             times.paused = Some(Instant::now() + PAUSE);
         }
     }

@@ -1,11 +1,11 @@
 //! The cache against a model of it, and against files that are not what they were.
 
+mod figures;
+
 use std::collections::HashMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -272,7 +272,9 @@ fn read_all(cache: &Cache) -> usize {
 }
 
 fn restore(files: &[(&PathBuf, Vec<u8>)]) {
-    files.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    for (path, bytes) in files {
+        fs::write(path, bytes).unwrap();
+    }
 }
 
 #[test]
@@ -295,7 +297,7 @@ fn what_the_dead_left_is_counted_as_it_is_and_remains_are_removed() {
     assert!(!ours.join("0000000000000007.run").exists() && ours.join("notes.txt").exists());
     assert_eq!(read(&other, 0, 1, u64::MAX).unwrap(), bytes(0, 1, 500));
     // The living goes on, and what it reserved is not given to others.
-    write(&cache, 1, 1, &bytes(1, 1, 300)).unwrap();
+    write(&cache, 1, 1, &bytes(1, 1, 200)).unwrap();
     assert_eq!(files(folder.path()), living);
     drop(cache);
     let _third = open(folder.path(), 2);
@@ -339,9 +341,7 @@ fn a_limit_that_is_lowered_holds_from_the_next_start_on() {
     let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
     let _inside = runtime.enter();
     let (one, _) = open(folder.path(), 1);
-    for number in 0..40 {
-        write(&one, number, 1, &bytes(number, 1, 900));
-    }
+    assert!((0..40).all(|number| write(&one, number, 1, &bytes(number, 1, 900)) == Some(true)));
     one.seal();
     let config = recipe::Cache { path: folder.path().display().to_string(), size: 9000 };
     let less = Cache::at(&config, 1, 1 << 20, Arc::default()).unwrap();
@@ -351,59 +351,4 @@ fn a_limit_that_is_lowered_holds_from_the_next_start_on() {
     assert!((1..=9).contains(&left(&less)));
     assert_eq!(left(&one), left(&less), "whoever runs notices nothing but misses");
     assert_eq!(one.metrics.fetch.cache.damaged.get(), 0);
-}
-
-/// What docs/decisions/0013 says, measured; on one machine, in one run.
-#[test]
-#[ignore = "a minute: for figures"]
-fn figures() {
-    let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
-    let _inside = runtime.enter();
-    let micros = |begin: Instant, count: u64| begin.elapsed().as_secs_f64() * 1e6 / count as f64;
-    for (entries, length) in [(20_000, 2_000), (2_000, 300_000)] {
-        let bytes = bytes(1, 1, length);
-        for (synced, count) in [(true, entries / 10), (false, entries)] {
-            let place = folder.path().join("files");
-            fs::create_dir(&place).unwrap();
-            let begin = Instant::now();
-            for number in 0..count {
-                let temporary = place.join("temporary");
-                let mut file = fs::File::create(&temporary).unwrap();
-                file.write_all(&bytes).unwrap();
-                if synced {
-                    file.sync_all().unwrap();
-                }
-                fs::rename(&temporary, place.join(format!("{number:016x}"))).unwrap();
-            }
-            eprintln!("a file of {length}, synced: {synced}: {:.1} µs", micros(begin, count));
-            fs::remove_dir_all(place).unwrap();
-        }
-        let place = folder.path().join(length.to_string());
-        let (cache, _) = open_with(&place, 1, 8 << 30);
-        let begin = Instant::now();
-        for number in 0..entries {
-            write(&cache, number, 1, &bytes);
-        }
-        eprintln!("appended, {length}: {:.1} µs", micros(begin, entries));
-        let begin = Instant::now();
-        assert!((0..entries).all(|number| read(&cache, number, 1, u64::MAX).is_some()));
-        eprintln!("read, {length}: {:.1} µs", micros(begin, entries));
-        cache.seal();
-        let begin = Instant::now();
-        for file in files(&place) {
-            fs::File::open(file).unwrap().sync_data().unwrap();
-        }
-        eprintln!("all synced: {:.1} µs", micros(begin, entries));
-    }
-    let place = folder.path().join("many");
-    let (cache, _) = open_with(&place, 1, 8 << 30);
-    for number in 0..1_000_000 {
-        write(&cache, number, 1, &Bytes::from_static(b"x"));
-    }
-    cache.seal();
-    drop(cache);
-    let begin = Instant::now();
-    let (cache, _) = open_with(&place, 1, 8 << 30);
-    eprintln!("a million entries opened: {:.3} s", begin.elapsed().as_secs_f64());
-    assert!(read(&cache, 999_999, 1, 1).is_some());
 }
