@@ -84,6 +84,14 @@ fn keys_of_the_environment_that_ended_are_an_error_that_says_what_lasts() {
         ("AWS_SECRET_ACCESS_KEY", secret.as_str()),
         ("AWS_SESSION_TOKEN", token.as_str()),
     ];
+    // A token of another login is told apart from one that ended.
+    let wrong = [environment[0], environment[1], ("AWS_SESSION_TOKEN", "planted-token")];
+    let (fetcher, _) = fetcher_in(&signed(server.endpoint()), &wrong);
+    let error = fetch_error(fetcher.read_blocking(&whole("key-1")));
+    assert_eq!((error.kind, error.attempts), (FetchErrorKind::Denied, 1));
+    assert!(error.reason.contains("InvalidToken"), "{error}");
+    assert!(error.hint.as_ref().unwrap().contains("check the session token"), "{error}");
+    assert!(!format!("{error:?}").contains("planted-token"), "{error:?}");
     let (fetcher, _) = fetcher_in(&signed(server.endpoint()), &environment);
     assert_eq!(fetcher.read_blocking(&whole("key-1")).unwrap(), "bytes 1");
     issuer.rotate();
@@ -93,12 +101,6 @@ fn keys_of_the_environment_that_ended_are_an_error_that_says_what_lasts() {
     assert!(error.hint.as_ref().unwrap().contains("use a profile or the machine's role"));
     let shown = format!("{error:?} {error} {fetcher:?}");
     assert!(!shown.contains(&secret) && !shown.contains(&token), "{shown}");
-    // A token of another login is told apart from one that ended.
-    let wrong = [environment[0], environment[1], ("AWS_SESSION_TOKEN", "planted-token")];
-    let (fetcher, _) = fetcher_in(&signed(server.endpoint()), &wrong);
-    issuer.rotate();
-    let error = fetch_error(fetcher.read_blocking(&whole("key-1")));
-    assert!(!format!("{error:?}").contains("planted-token"), "{error:?}");
 }
 
 /// The body of the answer to a plain GET.
