@@ -30,8 +30,9 @@ mod tests {
     fn the_checksum_is_the_published_check_value() {
         let source = Source::Memory(Bytes::from_static(b"123456789"));
         assert_eq!(crc64nvme(&source).unwrap(), "rosUhgp5mIg=");
-        let long = Source::Memory(vec![7; (CHUNK + 5) as usize].into());
-        let whole = crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &[7; (CHUNK + 5) as usize]);
+        let bytes = Bytes::from(vec![7; (CHUNK + 5) as usize]);
+        let whole = crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &bytes);
+        let long = Source::Memory(bytes);
         assert_eq!(crc64nvme(&long).unwrap(), STANDARD.encode(whole.to_be_bytes()));
     }
 }
