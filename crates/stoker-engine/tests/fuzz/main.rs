@@ -18,9 +18,8 @@ use mutate::Mutator;
 /// Mutations of a target: fewer where each takes milliseconds.
 fn mutations(name: &str) -> u64 {
     match name {
-        "image" | "table" => 400,
-        "huffman" => 1000,
-        _ => 3000,
+        "image" | "table" | "text" => 2000,
+        _ => 20_000,
     }
 }
 

@@ -41,7 +41,7 @@ impl Mutator {
 
     /// A place, more often near the beginning, where headers are.
     fn place(&mut self, length: usize) -> usize {
-        let within = if self.below(2) == 0 { length.min(128) } else { length };
+        let within = if self.below(4) == 0 { length.min(128) } else { length };
         self.below(within)
     }
 
@@ -49,7 +49,7 @@ impl Mutator {
     pub(crate) fn mutated(&mut self, seeds: &[&[u8]]) -> Vec<u8> {
         let seed = seeds[self.below(seeds.len())];
         let mut bytes = seed.to_vec();
-        for _ in 0..=self.below(6) {
+        for _ in 0..=self.below(3) {
             let other = seeds[self.below(seeds.len())];
             self.mutate(&mut bytes, other);
         }

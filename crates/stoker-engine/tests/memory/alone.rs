@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What the engine holds beyond `engine.memory`: what docs/guides/hostile-data.md states, for that
 /// many workers and an eighth of the memory for large images.
 pub(crate) fn overhead(memory: u64, workers: u64, longest_line: u64) -> u64 {
-    64 * MIB + memory / 8 + workers * (32 * MIB + 12 * longest_line)
+    64 * MIB + memory / 8 + workers * 32 * MIB + 64 * longest_line
 }
 
 /// A line of `/proc/self/status`, in bytes.
@@ -51,6 +51,9 @@ pub(crate) fn run(recipe: Recipe, asleep: Duration) -> Result<Ran> {
     let loader = Loader::open(recipe, Rank { index: 0, of: 1 })?;
     // Begins the work, of which more is done while the trainer sleeps.
     let mut next = loader.next(PATIENCE)?;
+    // Building the tokenizer takes some for a moment, and is over when there is a batch.
+    let opened = status("VmHWM").saturating_sub(before);
+    fs::write("/proc/self/clear_refs", "5").unwrap();
     std::thread::sleep(asleep);
     let mut samples = 0;
     loop {
@@ -67,7 +70,9 @@ pub(crate) fn run(recipe: Recipe, asleep: Duration) -> Result<Ran> {
     let report = loader.report();
     let held = &report.memory;
     println!(
-        "{samples} samples; grown by {} MiB; most: {} MiB compressed, {} MiB of batches",
+        "{samples} samples; grown by {} MiB to the first, then {} MiB; most: {} MiB compressed, {} MiB \
+         of batches",
+        opened / MIB,
         grown / MIB,
         held.peak_compressed_bytes / MIB,
         held.peak_arena_bytes / MIB

@@ -75,10 +75,10 @@ fn every_file() {
         match inspect(bytes, &limits, rules) {
             Ok(header) => {
                 told = scratch(bytes, &header);
-                let decoded = decoder.decode(bytes, &header, &limits, rules);
-                read += usize::from(decoded.is_ok());
+                let outcome = decoder.decode(bytes, &header, &limits, rules);
+                read += usize::from(outcome.is_ok());
                 let pixels = header.stored.pixels() * 3;
-                assert!(told >= pixels && told <= 6 * pixels, "{name}: {told} of {pixels}");
+                assert!(told >= pixels && told <= 6 * pixels + MIB, "{name}: {told} of {pixels}");
                 if header.format == ImageFormat::Jpeg && name == "baseline" {
                     assert_eq!(told, pixels);
                 }

@@ -120,7 +120,7 @@ fn long_texts() {
     };
     let words = |bytes: u64| "what a long text that is, ".repeat(bytes as usize / 26);
     let nearly = LINE - 1000;
-    let nest = "[".repeat(1 << 20);
+    let nest = "[".repeat(1 << 17);
     let zeros = format!("{{\"x\":[{}0]}}", "0,".repeat(nearly as usize / 2));
     let within = chat(&words(40_000));
     let long = chat(&words(nearly));
@@ -218,7 +218,9 @@ fn tiny_samples() {
     let source = folder.path().join("tiny.jsonl");
     std::fs::write(&source, text).unwrap();
     let memory = 64 * MIB;
-    let more = json!({"pack": {"batch-size": 500}});
+    // Each sample on its way takes some 10 KiB, so how many there are has to be told: this consumer
+    // takes thirty thousand in the two seconds that a loader works ahead.
+    let more = json!({"pack": {"batch-size": 500}, "engine": {"prefetch": 8}});
     let ran = run(recipe(&source, "64MiB", more), SECOND).unwrap();
     assert_eq!(ran.samples, 100_000);
     assert!(ran.grown <= memory + overhead(memory, 2, 0), "{} MiB", ran.grown / MIB);

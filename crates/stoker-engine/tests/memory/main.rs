@@ -1,6 +1,7 @@
 //! Memory stays under the limit, whatever the data and the trainer do. A binary of its own, since it
 //! reads the peak memory of the process.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
+#![expect(clippy::print_stdout, reason = "figures for people")]
 
 #[path = "../common/mod.rs"]
 mod common;

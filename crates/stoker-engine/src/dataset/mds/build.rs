@@ -139,15 +139,15 @@ impl Reader<'_> {
     fn begins(&mut self, total: Option<u64>) -> Result<Vec<u32>, Stop> {
         let count = u64::from(self.numbers(1)?[0]);
         let table = 4 + 4 * (count + 1);
-        if count > entries::MOST {
-            let reason = format!("it claims {count} rows, and up to {} are read", entries::MOST);
-            return Err(damaged(0, &reason));
-        }
         if total.is_some_and(|total| table > total) {
             return Err(damaged(
                 0,
                 &format!("it claims {count} rows, more than there is room for"),
             ));
+        }
+        if count > entries::MOST {
+            let reason = format!("it claims {count} rows, and up to {} are read", entries::MOST);
+            return Err(damaged(0, &reason));
         }
         let begins = self.numbers(count as usize + 1)?;
         let last = begins.last().map_or(0, |last| u64::from(*last));

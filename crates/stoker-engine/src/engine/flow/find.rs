@@ -19,7 +19,8 @@ use crate::sample::{
 };
 
 /// Longer lines are counted until their sample is measured, and the tokens of longer texts until their
-/// batch is made, in bytes. Usual ones are a few KiB, and not worth a permit.
+/// batch is made, in bytes. Usual ones are a few KiB, and not worth a permit. A long text takes some
+/// sixty times its size while it is tokenised, so that is done to one at a time.
 const LONG_LINE: u64 = 64 << 10;
 const LONG_TEXT: u64 = 256 << 10;
 
@@ -128,9 +129,12 @@ impl Line {
         let (images, permits): (Vec<ImageBytes>, Vec<Option<Arc<Permit>>>) =
             images.into_iter().unzip();
         let mut permits: Vec<_> = permits.into_iter().flatten().chain(line).collect();
+        let long = extent.range.as_ref().is_some_and(|range| range.end - range.start > LONG_TEXT);
+        let alone = if long { Some(self.long_texts.acquire().await) } else { None };
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
         let measured = self.workers.run(Turn::measure(claim.batch), measure).await??;
+        drop(alone);
         let Ok(measured) = measured else { return Ok(measured.map(|it| (it, Vec::new()))) };
         permits.extend(self.hold_text(claim, &measured).await?.map(Arc::new));
         Ok(Ok((measured, permits)))
