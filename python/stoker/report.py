@@ -28,9 +28,9 @@ class Report(SimpleNamespace):
     """`requests` (the retries among them), `retries`, `peak_in_flight`.
 
     `split_parts` that large reads were split into; `joint_reads` that brought `joined` rows or
-    images which lie side by side, and `thrown_away` bytes between them. With `fetch.checksum`, reads
-    by the checksum that the store tells of their bytes: `checksums_right`, `checksums_wrong` (read
-    again), and `checksums_lacking` where it tells none."""
+    images which lie side by side, and `thrown_away` bytes between them. With `fetch.checksum`,
+    reads by the checksum that the store tells of their bytes: `checksums_right`,
+    `checksums_wrong` (read again), and `checksums_lacking` where it tells none."""
     memory: SimpleNamespace
     """`compressed_bytes`, `peak_compressed_bytes`, `arena_bytes`, `peak_arena_bytes`,
     `leased_bytes` (held by batches that are being made, wait or are with the trainer)."""
