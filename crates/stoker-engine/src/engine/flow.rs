@@ -53,12 +53,9 @@ struct Line {
     pool: Arc<Pool>,
     workers: Workers,
     large_images: Semaphore,
-<<<<<<< ours
     /// Threads that may map blocks at once.
     mapping: Semaphore,
-=======
     long_texts: Semaphore,
->>>>>>> theirs
     typical_image: find::TypicalImage,
     windows: windows::Windows,
     counter: Mutex<Counter>,
@@ -114,11 +111,8 @@ impl Flow {
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
             large_images: fill::large_images(engine),
-<<<<<<< ours
             mapping: fill::mapping(workers),
-=======
             long_texts: Semaphore::new(1),
->>>>>>> theirs
             typical_image: find::TypicalImage::default(),
             windows: windows::Windows::default(),
             counter: Mutex::default(),
