@@ -40,18 +40,12 @@ class Report(SimpleNamespace):
     """`requests` (the retries among them), `retries`, `peak_in_flight`.
 
     `split_parts` that large reads were split into; `joint_reads` that brought `joined` rows or
-<<<<<<< HEAD
-    images which lie side by side, and `thrown_away` bytes between them. With `fetch.checksum`, reads
-    by the checksum that the store tells of their bytes: `checksums_right`, `checksums_wrong` (read
-    again), and `checksums_lacking` where it tells none. What the local cache did (`fetch.cache`, all
-    0 without one): `cache_hits`, `cache_hit_bytes`, `cache_misses`, `cache_admitted`,
-    `cache_admitted_bytes`, `cache_refused`, `cache_dropped`, `cache_damaged`, `cache_evicted`,
-    `cache_failed`."""
-=======
     images which lie side by side, and `thrown_away` bytes between them. With `fetch.checksum`,
-    reads by the checksum that the store tells of their bytes: `checksums_right`,
-    `checksums_wrong` (read again), and `checksums_lacking` where it tells none."""
->>>>>>> planner
+    reads by the checksum that the store tells of their bytes: `checksums_right`, `checksums_wrong`
+    (read again), and `checksums_lacking` where it tells none. What the local cache did
+    (`fetch.cache`, all 0 without one): `cache_hits`, `cache_hit_bytes`, `cache_misses`,
+    `cache_admitted`, `cache_admitted_bytes`, `cache_refused`, `cache_dropped`, `cache_damaged`,
+    `cache_evicted`, `cache_failed`."""
     memory: SimpleNamespace
     """`compressed_bytes`, `peak_compressed_bytes`, `arena_bytes`, `peak_arena_bytes`,
     `leased_bytes` (held by batches that are being made, wait or are with the trainer)."""
