@@ -69,7 +69,7 @@ struct Known {
 
 #[derive(Debug)]
 struct Address {
-    address: IpAddr,
+    ip: IpAddr,
     answered: Instant,
     failed: Option<Instant>,
 }
@@ -155,9 +155,9 @@ impl Known {
     fn learn(&mut self, found: Vec<IpAddr>, now: Instant) {
         self.asked = Some(now);
         for address in found {
-            match self.addresses.iter_mut().find(|known| known.address == address) {
+            match self.addresses.iter_mut().find(|known| known.ip == address) {
                 Some(known) => known.answered = now,
-                None => self.addresses.push(Address { address, answered: now, failed: None }),
+                None => self.addresses.push(Address { ip: address, answered: now, failed: None }),
             }
         }
         self.addresses.retain(|known| now.duration_since(known.answered) < KEPT);
@@ -166,16 +166,16 @@ impl Known {
     }
 
     fn fail(&mut self, address: IpAddr, now: Instant) {
-        if let Some(known) = self.addresses.iter_mut().find(|known| known.address == address) {
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.ip == address) {
             known.failed = Some(now);
         }
     }
 
     fn next(&mut self, now: Instant) -> Vec<IpAddr> {
         self.turn += 1;
-        let preferred = self.addresses.first().map(|known| known.address.is_ipv4());
+        let preferred = self.addresses.first().map(|known| known.ip.is_ipv4());
         let (first, other): (Vec<_>, Vec<_>) =
-            self.addresses.iter().partition(|known| Some(known.address.is_ipv4()) == preferred);
+            self.addresses.iter().partition(|known| Some(known.ip.is_ipv4()) == preferred);
         [first, other].iter().filter_map(|family| self.one_of(family, now)).collect()
     }
 
@@ -187,7 +187,7 @@ impl Known {
         let all = family.iter();
         let from = if sound.is_empty() { all.collect() } else { sound };
         let count = from.len().max(1);
-        from.get(self.turn % count).map(|known| known.address)
+        from.get(self.turn % count).map(|known| known.ip)
     }
 }
 

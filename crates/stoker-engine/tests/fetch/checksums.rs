@@ -1,5 +1,7 @@
 //! Checksums that a store tells.
 
+use stoker_engine::metrics::Counter;
+
 use super::*;
 
 fn checked(endpoint: String) -> recipe::Fetch {
@@ -9,7 +11,7 @@ fn checked(endpoint: String) -> recipe::Fetch {
 /// Reads that were right, wrong, and not told of.
 fn counts(metrics: &Metrics) -> [u64; 3] {
     let fetch = &metrics.fetch;
-    [&fetch.checksums_right, &fetch.checksums_wrong, &fetch.checksums_lacking].map(|it| it.get())
+    [&fetch.checksums_right, &fetch.checksums_wrong, &fetch.checksums_lacking].map(Counter::get)
 }
 
 #[test]
