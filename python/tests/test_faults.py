@@ -4,7 +4,7 @@ import pytest
 import stoker
 from stoker._native import S3Server
 
-RESET = {"keys": "*.jpg", "requests": [1, 1], "share": 0.5, "fault": {"kind": "reset", "at": 100}}
+RESET = {"keys": "*.jpg", "requests": [1, 1], "share": 0.2, "fault": {"kind": "reset", "at": 100}}
 
 
 @pytest.fixture
@@ -18,14 +18,14 @@ def remote(recipe, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     source = {"source": "s3://data/chats.jsonl", "index-dir": str(tmp_path)}
-    fetch = {"endpoint": server.endpoint, "attempts": 3}
+    fetch = {"endpoint": server.endpoint, "attempts": 5}
     yield recipe | {"dataset": source, "fetch": fetch}, server
     server.close()
 
 
 def pixels(recipe):
     with stoker.Loader(recipe) as loader:
-        seen = [batch["pixel_values"].torch().clone() for batch in loader]
+        seen = [batch.torch()["pixel_values"].clone() for batch in loader]
         return seen, loader.report().fetch
 
 
@@ -46,9 +46,9 @@ def test_a_fault_that_stays_ends_the_run_by_the_name_of_what_failed(remote):
     recipe, server = remote
     gone = {"keys": "*/7-0.jpg", "fault": {"kind": "status", "status": 500}}
     server.set_faults({"rules": [gone]})
-    with pytest.raises(stoker.FetchError, match=r"HTTP 500.* after 3 attempts.*s3://data/7-0\.jpg"):
+    with pytest.raises(stoker.FetchError, match=r"HTTP 500.* after 5 attempts.*s3://data/7-0\.jpg"):
         pixels(recipe)
-    assert server.injected() == {"status-500": 3}
+    assert server.injected() == {"status-500": 5}
 
 
 def test_faults_that_are_none_are_refused_with_what_there_is(remote):
