@@ -170,6 +170,10 @@ pub struct FetchMeter {
     pub retries: Counter,
     /// Requests in flight.
     pub in_flight: Gauge,
+    /// Requests that wait until they may be sent.
+    pub queued: Gauge,
+    /// Nanoseconds that they waited, added up.
+    pub queued_nanos: Counter,
 }
 
 /// Everything that is counted, for one loader.

@@ -16,7 +16,6 @@ use reqwest::header::{
     CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RANGE,
 };
 use reqwest::{Method, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::FetchErrorKind;
 use crate::metrics::{Metrics, Room, nanos};
@@ -24,6 +23,7 @@ use crate::sample::Location;
 
 use super::failure::Failure;
 use super::refusal::{Secrets, refusal};
+use super::slots::Slot;
 use super::store::{Remote, Store};
 use super::{Fetcher, ObjectInfo, file};
 
@@ -49,11 +49,11 @@ pub(super) struct Ask {
 pub(super) struct InFlight {
     metrics: Arc<Metrics>,
     since: Instant,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
 }
 
 impl InFlight {
-    pub(super) fn begin(metrics: &Arc<Metrics>, slot: OwnedSemaphorePermit) -> Self {
+    pub(super) fn begin(metrics: &Arc<Metrics>, slot: Slot) -> Self {
         metrics.fetch.requests.add(1);
         metrics.fetch.in_flight.add(1);
         Self { metrics: Arc::clone(metrics), since: Instant::now(), _slot: slot }

@@ -12,8 +12,10 @@ use std::time::Duration;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::error::{Error, FetchError, FetchErrorKind};
+use crate::recipe;
 use crate::sample::{Location, Scheme};
 
+use super::Urgency;
 use super::address::NotPublic;
 
 /// Longest delay before another attempt.
@@ -111,6 +113,7 @@ impl Failure {
 /// The attempts of one read.
 #[derive(Debug)]
 pub(super) struct Tries<'a> {
+    urgency: Urgency,
     object: &'a Location,
     range: Option<Range<u64>>,
     limit: u32,
@@ -118,8 +121,18 @@ pub(super) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    pub(super) fn new(object: &'a Location, range: Option<Range<u64>>, limit: u32) -> Self {
-        Self { object, range, limit, failed: 0 }
+    pub(super) fn new(
+        config: &recipe::Fetch,
+        urgency: Urgency,
+        object: &'a Location,
+        range: Option<Range<u64>>,
+    ) -> Self {
+        Self { urgency, object, range, limit: config.attempts, failed: 0 }
+    }
+
+    /// How soon the read is needed, a first attempt and a late one alike.
+    pub(super) fn urgency(&self) -> Urgency {
+        self.urgency
     }
 
     /// Counts a failed attempt: how long to wait before the next, or the end.
@@ -180,7 +193,8 @@ mod tests {
     #[test]
     fn delays_double_with_full_jitter_up_to_their_limit() {
         let object = object(Scheme::S3, "bucket", "key");
-        let mut tries = Tries::new(&object, None, 40);
+        let config = recipe::Fetch { attempts: 40, ..recipe::Fetch::default() };
+        let mut tries = Tries::new(&config, Urgency::NOW, &object, None);
         let slow = Failure { again: Again::Later, ..Failure::transient("busy") };
         let mut delays = Vec::new();
         for number in 0..39_u32 {

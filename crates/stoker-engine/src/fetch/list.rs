@@ -21,7 +21,7 @@ use super::failure::{Failure, Tries};
 use super::read::pause;
 use super::refusal::{Secrets, refusal};
 use super::store::{Remote, Store};
-use super::{ObjectInfo, Room};
+use super::{ObjectInfo, Room, Urgency};
 
 /// Largest page: a thousand names of a kilobyte each, many times over.
 const PAGE: usize = 16 << 20;
@@ -32,12 +32,12 @@ const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').
 pub(super) type Listed = (Location, ObjectInfo);
 
 /// All objects whose keys begin as the prefix does, in the order of the store.
-pub(super) async fn list(room: &Room, prefix: &Location) -> Result<Vec<Listed>> {
+pub(super) async fn list(room: &Room, urgency: Urgency, prefix: &Location) -> Result<Vec<Listed>> {
     let prefix = Arc::new(prefix.clone());
-    let mut tries = Tries::new(&prefix, None, room.config.attempts);
+    let mut tries = Tries::new(&room.config, urgency, &prefix, None);
     let (mut objects, mut token) = (Vec::new(), None);
     loop {
-        let slot = room.slot().await?;
+        let slot = room.slot(tries.urgency()).await?;
         let store = room.store(&prefix).map_err(|failure| tries.refused(failure))?;
         let in_flight = InFlight::begin(&room.metrics, slot);
         let asked = page(store, Arc::clone(&prefix), token.clone(), in_flight);

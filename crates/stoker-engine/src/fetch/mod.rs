@@ -19,6 +19,7 @@ mod read;
 mod reader;
 mod refusal;
 mod runtime;
+mod slots;
 mod store;
 
 use std::collections::HashMap;
@@ -28,10 +29,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 pub use reader::Reader;
+pub use slots::Urgency;
 
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
@@ -41,12 +42,14 @@ use crate::sample::{Extent, Location, Scheme};
 use client::Clients;
 use failure::Failure;
 use runtime::{Aborting, Runtime};
+use slots::{Slot, Slots};
 use store::Store;
 
 /// Reads objects. Clones share its thread, its connections and its limits.
 #[derive(Clone)]
 pub struct Fetcher {
     room: Arc<Room>,
+    urgency: Urgency,
 }
 
 /// What a store knows of an object.
@@ -64,27 +67,34 @@ struct Room {
     runtime: Runtime,
     clients: Clients,
     stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
-    /// Requests that may be in flight, first come first served.
-    slots: Arc<Semaphore>,
+    /// Requests that may be in flight, what is needed soonest first.
+    slots: Arc<Slots>,
 }
 
 impl Fetcher {
     /// A fetcher; its thread starts at the first use.
     pub fn new(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
+        let slots = Slots::new(config.concurrency.max(1) as usize, Arc::clone(&metrics));
         let room = Room {
             config: config.clone(),
             metrics,
             runtime: Runtime::default(),
             clients: Clients::new(config),
             stores: Mutex::default(),
-            slots: Arc::new(Semaphore::new(config.concurrency.max(1) as usize)),
+            slots,
         };
-        Ok(Self { room: Arc::new(room) })
+        Ok(Self { room: Arc::new(room), urgency: Urgency::NOW })
+    }
+
+    /// The same fetcher, for reads that are needed for what `urgency` says; without it, at once.
+    #[must_use]
+    pub fn at(&self, urgency: impl Into<Urgency>) -> Self {
+        Self { room: Arc::clone(&self.room), urgency: urgency.into() }
     }
 
     /// Size and version. Awaited anywhere; the I/O is done on the fetch thread.
     pub async fn stat(&self, object: &Location) -> Result<ObjectInfo> {
-        read::stat(&self.room, object).await
+        read::stat(&self.room, self.urgency, object).await
     }
 
     /// Reads an extent; `admit` is told the size before the body is read, and may wait or refuse.
@@ -99,7 +109,7 @@ impl Fetcher {
         F: Fn(u64) -> W,
         W: Future<Output = Result<()>>,
     {
-        read::read(&self.room, extent, None, admit).await
+        read::read(&self.room, self.urgency, extent, None, admit).await
     }
 
     /// Reads the first bytes of an extent, `most` of them at most, and tells the size of all of it
@@ -107,7 +117,9 @@ impl Fetcher {
     /// server that does not know ranges and whose object is larger (plain HTTP only).
     pub async fn beginning(&self, extent: &Extent, most: u64) -> Result<(Bytes, u64)> {
         let Extent { object, range } = extent;
-        let Some(range) = range else { return read::beginning(&self.room, object, most).await };
+        let Some(range) = range else {
+            return read::beginning(&self.room, self.urgency, object, most).await;
+        };
         let size = range.end.saturating_sub(range.start);
         let range = Some(range.start..range.start + size.min(most));
         let part = Extent { object: Arc::clone(object), range };
@@ -147,7 +159,7 @@ impl Fetcher {
     /// their sizes and versions, from a thread that is not the runtime's.
     pub fn list_blocking(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
         let (fetcher, prefix) = (self.clone(), prefix.clone());
-        self.block(async move { list::list(&fetcher.room, &prefix).await })
+        self.block(async move { list::list(&fetcher.room, fetcher.urgency, &prefix).await })
     }
 
     /// Reads a whole object from front to back with bounded memory (large ranges, one ahead).
@@ -201,8 +213,10 @@ impl Room {
         Aborting(self.runtime.handle()?.spawn(future)).await
     }
 
-    async fn slot(&self) -> Result<OwnedSemaphorePermit> {
-        Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::Stopped)
+    /// A slot for a request to a store.
+    async fn slot(&self, urgency: Urgency) -> Result<Slot> {
+        let most = self.config.concurrency.max(1) as usize;
+        self.slots.take(0, most, urgency).await
     }
 
     /// The store of an object, made at its first use.

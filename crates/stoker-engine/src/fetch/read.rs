@@ -16,11 +16,11 @@ use crate::sample::{Extent, Location, Scheme};
 
 use super::attempt::{Ask, InFlight, Opened, changed, open};
 use super::failure::{Failure, Tries};
-use super::{Fetcher, ObjectInfo, Room};
+use super::{Fetcher, ObjectInfo, Room, Urgency};
 
-pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
+pub(super) async fn stat(room: &Room, urgency: Urgency, object: &Location) -> Result<ObjectInfo> {
     let object = Arc::new(object.clone());
-    let mut tries = Tries::new(&object, None, room.config.attempts);
+    let mut tries = Tries::new(&room.config, urgency, &object, None);
     let asked = Arc::clone(&object);
     let ask = Ask { object: asked, range: None, may_end: false, version: None, head: true };
     loop {
@@ -37,11 +37,12 @@ pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
 /// Reads the first bytes of an object, `most` of them at most, and tells the size of all of it.
 pub(super) async fn beginning(
     room: &Room,
+    urgency: Urgency,
     object: &Arc<Location>,
     most: u64,
 ) -> Result<(Bytes, u64)> {
     let (object, range) = (Arc::clone(object), Some(0..most));
-    let mut tries = Tries::new(&object, range.clone(), room.config.attempts);
+    let mut tries = Tries::new(&room.config, urgency, &object, range.clone());
     let ask = Ask { object: Arc::clone(&object), range, may_end: true, version: None, head: false };
     loop {
         let opened = match request(room, &ask, &tries).await? {
@@ -74,6 +75,7 @@ pub(super) async fn beginning(
 /// Reads an extent of the given version, or of any.
 pub(super) async fn read<F, W>(
     room: &Room,
+    urgency: Urgency,
     extent: &Extent,
     version: Option<String>,
     admit: F,
@@ -85,7 +87,7 @@ where
     let mut reading = Reading {
         room,
         extent,
-        tries: Tries::new(&extent.object, extent.range.clone(), room.config.attempts),
+        tries: Tries::new(&room.config, urgency, &extent.object, extent.range.clone()),
         version,
         granted: false,
         size: None,
@@ -197,7 +199,7 @@ async fn request(
     ask: &Ask,
     tries: &Tries<'_>,
 ) -> Result<std::result::Result<Opened, Failure>> {
-    let slot = room.slot().await?;
+    let slot = room.slot(tries.urgency()).await?;
     let store = room.store(&ask.object).map_err(|failure| tries.refused(failure))?;
     let in_flight = InFlight::begin(&room.metrics, slot);
     room.there(open(store, ask.clone(), in_flight)).await

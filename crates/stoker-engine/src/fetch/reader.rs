@@ -102,7 +102,7 @@ impl Reader {
     fn read_range(&self, range: Range<u64>) -> impl Future<Output = Result<Bytes>> + Send + use<> {
         let extent = Extent { object: Arc::clone(&self.object), range: Some(range) };
         let (fetcher, version) = (self.fetcher.clone(), self.info.version.clone());
-        async move { read(&fetcher.room, &extent, version, |_| ready(Ok(()))).await }
+        async move { read(&fetcher.room, fetcher.urgency, &extent, version, |_| ready(Ok(()))).await }
     }
 
     fn advance(&mut self) -> Result<bool> {

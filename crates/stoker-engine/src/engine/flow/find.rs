@@ -103,7 +103,7 @@ impl Line {
         let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
         let mut permit = self.budget.take(claim, size).await?;
         permit.need(size, || format!("the line at {origin}"))?;
-        let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
+        let bytes = self.rooms.fetcher.at(claim).read(extent, |_| future::ready(Ok(()))).await?;
         let rooms = Arc::clone(&self.rooms);
         let raw = RawSample { id, bytes, origin: origin.clone() };
         let parsed =
@@ -141,7 +141,7 @@ impl Line {
     ) -> Result<Option<(ImageBytes, Permit)>> {
         let most = image::BEGINNING as u64;
         let mut permit = self.budget.take(claim, most).await?;
-        let (bytes, size) = self.rooms.fetcher.beginning(extent, most).await?;
+        let (bytes, size) = self.rooms.fetcher.at(claim).beginning(extent, most).await?;
         if size != Fetcher::UNTOLD {
             self.rooms.admissible(extent, size)?;
         }
@@ -167,7 +167,7 @@ impl Line {
             }
             Ok(())
         };
-        let bytes = self.rooms.fetcher.read(extent, admit).await?;
+        let bytes = self.rooms.fetcher.at(claim).read(extent, admit).await?;
         let size = bytes.len() as u64;
         self.rooms.admissible(extent, size)?;
         held().need(size, name)?;
