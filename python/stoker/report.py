@@ -25,7 +25,11 @@ class Report(SimpleNamespace):
     Busy is time on a worker, of all workers together; for `fetch` it is how long requests took, of
     all requests together. Bytes are those it made or read; `dataset` and `text` count none."""
     fetch: SimpleNamespace
-    """`requests` (the retries among them), `retries`, `peak_in_flight`."""
+    """`requests` (the retries among them), `retries`, `peak_in_flight`, `limit` (how many may be in
+    flight now), `queued_seconds` (of all requests together, until they might be sent),
+    `first_byte_p50_seconds`, `first_byte_p95_seconds` and `first_byte_p99_seconds` (None before the
+    first answer), `throttled` and `stalls` (answers), `hedges` (late requests that were sent twice),
+    `hedges_won`, `hedges_denied`, `postponed` (retries that were held back)."""
     memory: SimpleNamespace
     """`compressed_bytes`, `peak_compressed_bytes`, `arena_bytes`, `peak_arena_bytes`,
     `leased_bytes` (held by batches that are being made, wait or are with the trainer)."""

@@ -5,6 +5,7 @@
 //! of it all: the [`Report`].
 
 mod report;
+mod spread;
 mod waits;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{BadSample, Outcome};
 
 pub use report::{FetchReport, FlawReport, MemoryReport, Report, RoomReport, WaitReport};
+pub(crate) use spread::Recent;
+pub use spread::Spread;
 pub use waits::{Wait, Waits};
 
 /// The rooms that data passes through, in order: the names of metrics, errors and threads.
@@ -174,6 +177,22 @@ pub struct FetchMeter {
     pub queued: Gauge,
     /// Nanoseconds that they waited, added up.
     pub queued_nanos: Counter,
+    /// Requests that may be in flight, added up over the stores in use.
+    pub limit: Gauge,
+    /// Microseconds from a request to the headers of its good answer.
+    pub first_byte: Spread,
+    /// Answers that told us to slow down.
+    pub throttled: Counter,
+    /// Answers that fell silent or only dripped, and were given up.
+    pub stalls: Counter,
+    /// Second requests for what was late.
+    pub hedges: Counter,
+    /// Those of them that were answered first.
+    pub hedges_won: Counter,
+    /// Late requests that got no second one: too many were late.
+    pub hedges_denied: Counter,
+    /// Retries that had to wait longer, since too many requests fail.
+    pub postponed: Counter,
 }
 
 /// Everything that is counted, for one loader.

@@ -6,26 +6,28 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use object_store::client::{HttpError, HttpRequest, HttpRequestBody, HttpResponse};
+use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse};
 use reqwest::header::{
     CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RANGE,
 };
 use reqwest::{Method, StatusCode};
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use crate::error::FetchErrorKind;
 use crate::metrics::{Metrics, Room, nanos};
 use crate::sample::Location;
 
-use super::failure::Failure;
+use super::failure::{Again, Failure};
 use super::refusal::{Secrets, refusal};
 use super::slots::Slot;
 use super::store::{Remote, Store};
-use super::{Fetcher, ObjectInfo, file};
+use super::traffic::{Size, Traffic};
+use super::watch::{Look, Watch};
+use super::{Fetcher, ObjectInfo, file, headers};
 
 /// Most memory that is reserved on a server's word; beyond it, memory grows as bytes come.
 const RESERVED: u64 = 64 << 20;
@@ -44,19 +46,61 @@ pub(super) struct Ask {
     pub(super) head: bool,
 }
 
+impl Ask {
+    /// The class of what is asked for.
+    pub(super) fn size(&self) -> Size {
+        let length = |range: &Range<u64>| range.end - range.start;
+        Size::of(if self.head { Some(0) } else { self.range.as_ref().map(length) })
+    }
+}
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Without a byte.
+    pub(super) silence: Duration,
+    /// At most until then.
+    pub(super) until: Instant,
+}
+
 /// A request in flight: holds one of the slots and counts, until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
     metrics: Arc<Metrics>,
+    traffic: Arc<Traffic>,
+    limits: Limits,
     since: Instant,
     _slot: Slot,
 }
 
 impl InFlight {
-    pub(super) fn begin(metrics: &Arc<Metrics>, slot: Slot) -> Self {
+    pub(super) fn begin(
+        metrics: Arc<Metrics>,
+        traffic: Arc<Traffic>,
+        slot: Slot,
+        limits: Limits,
+    ) -> Self {
         metrics.fetch.requests.add(1);
         metrics.fetch.in_flight.add(1);
-        Self { metrics: Arc::clone(metrics), since: Instant::now(), _slot: slot }
+        Self { metrics, traffic, limits, since: Instant::now(), _slot: slot }
+    }
+
+    /// Nothing came for too long, or too little.
+    fn stalled(&self, reason: String) -> Failure {
+        self.metrics.fetch.stalls.add(1);
+        Failure::transient(reason)
+    }
+
+    /// The client gave up; its limit on silence is ours, and either may notice first.
+    fn broken(&self, error: &HttpError) -> Failure {
+        if error.kind() == HttpErrorKind::Timeout {
+            self.metrics.fetch.stalls.add(1);
+        }
+        Failure::of_way(error)
+    }
+
+    fn silent(&self) -> Failure {
+        self.stalled(format!("timed out (no byte in {:?})", self.limits.silence))
     }
 }
 
@@ -75,6 +119,8 @@ pub(super) struct Opened {
     pub(super) length: Option<u64>,
     /// Bytes of the whole object, where a part of it came and the server tells.
     pub(super) whole: Option<u64>,
+    /// What the store calls the request.
+    request_id: Option<String>,
     body: Body,
     in_flight: InFlight,
 }
@@ -104,17 +150,35 @@ pub(super) async fn open(
     match &*store {
         Store::Files => open_file(ask, in_flight).await,
         Store::Remote(remote) => {
-            let mut request = request(remote, &ask)?;
-            remote.sign(&mut request).await?;
-            let secrets = Secrets::of(&request);
-            let answer = remote.client.execute(request).await;
-            let answer = answer.map_err(|error| Failure::of_way(&error))?;
-            if !answer.status().is_success() {
-                return Err(refusal(remote, answer, &secrets).await);
-            }
+            let request = request(remote, &ask)?;
+            let answer = exchange(remote, request, ask.size(), &in_flight).await?;
             accept(answer, &ask, in_flight)
         }
     }
+}
+
+/// Signs a request, sends it, and takes the headers of a good answer.
+pub(super) async fn exchange(
+    remote: &Remote,
+    mut request: HttpRequest,
+    size: Size,
+    in_flight: &InFlight,
+) -> Result<HttpResponse, Failure> {
+    remote.sign(&mut request).await?;
+    let secrets = Secrets::of(&request);
+    let (sent, traffic) = (Instant::now(), &in_flight.traffic);
+    let answer = timeout(in_flight.limits.silence, remote.client.execute(request)).await;
+    let answer = answer.map_err(|_| in_flight.silent())?;
+    let answer = answer.map_err(|error| in_flight.broken(&error))?;
+    if answer.status().is_success() {
+        traffic.answered(sent, size);
+        return Ok(answer);
+    }
+    let failure = refusal(remote, answer, &secrets).await;
+    if failure.again == Again::Later {
+        traffic.refused(sent);
+    }
+    Err(failure)
 }
 
 async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
@@ -130,7 +194,8 @@ async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
         return Err(changed(format!("the file has {} bytes", info.size)));
     }
     let (length, whole) = (Some(range.end - range.start), Some(info.size));
-    Ok(Opened { version: info.version, length, whole, body: Body::File(file, range), in_flight })
+    let (version, request_id, body) = (info.version, None, Body::File(file, range));
+    Ok(Opened { version, length, whole, request_id, body, in_flight })
 }
 
 fn request(remote: &Remote, ask: &Ask) -> Result<HttpRequest, Failure> {
@@ -155,11 +220,13 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
     let (head, body) = answer.into_parts();
     let length = text(&head.headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let version = strong_version(&head.headers);
+    let request_id = headers::request_id(&head.headers);
     if ask.version.is_some() && version.is_some() && version != ask.version {
         return Err(changed("the object was replaced while it was read"));
     }
     if ask.head {
-        return Ok(Opened { version, length, whole: length, body: Body::Empty, in_flight });
+        let (whole, body) = (length, Body::Empty);
+        return Ok(Opened { version, length, whole, request_id, body, in_flight });
     }
     let (length, whole) = match &ask.range {
         None => (length, length),
@@ -170,7 +237,8 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
             (Some(range.end - range.start), whole)
         }
     };
-    Ok(Opened { version, length, whole, body: Body::Stream(body.bytes_stream()), in_flight })
+    let body = Body::Stream(body.bytes_stream());
+    Ok(Opened { version, length, whole, request_id, body, in_flight })
 }
 
 /// A ranged answer must say that it is one, and the right one; which it is, and the size of the whole
@@ -233,7 +301,10 @@ impl Opened {
                 }
                 Err(failure) => Err(failure),
             },
-            Body::Stream(stream) => drain(stream, self.length, &mut bytes).await,
+            Body::Stream(stream) => {
+                let done = drain(stream, self.length, &mut bytes, &in_flight).await;
+                done.map_err(|failure| Failure { request_id: self.request_id, ..failure })
+            }
         };
         drop(in_flight);
         (bytes, done)
@@ -244,12 +315,33 @@ async fn drain(
     mut stream: BoxStream<'static, Result<Bytes, HttpError>>,
     length: Option<u64>,
     bytes: &mut BytesMut,
+    in_flight: &InFlight,
 ) -> Result<(), Failure> {
+    let InFlight { traffic, limits, .. } = in_flight;
     let limit = length.unwrap_or(Fetcher::UNTOLD);
     bytes.reserve(length.unwrap_or(0).min(RESERVED) as usize);
+    let begin = Instant::now();
+    let mut watch = Watch::new(begin, limits.silence, traffic.usual_rate());
     let mut got = 0;
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|error| Failure::of_way(&error))?;
+    loop {
+        let until = watch.next().min(limits.until);
+        let Ok(next) = timeout_at(until, stream.next()).await else {
+            let now = Instant::now();
+            match watch.look(now) {
+                _ if now >= limits.until => {
+                    return Err(Failure::transient(format!("{got} bytes came in time")));
+                }
+                Look::Silent => return Err(in_flight.silent()),
+                Look::Drips(rate) if traffic.late() => {
+                    let reason = format!("the body came at {rate:.0} bytes a second");
+                    return Err(in_flight.stalled(reason));
+                }
+                Look::Drips(_) | Look::Fine => continue,
+            }
+        };
+        let Some(chunk) = next else { break };
+        let chunk = chunk.map_err(|error| in_flight.broken(&error))?;
+        watch.got(Instant::now(), chunk.len());
         got += chunk.len() as u64;
         if got > limit {
             let reason = format!("the body is longer than {limit} bytes");
@@ -265,6 +357,9 @@ async fn drain(
         Some(length) if got < length => {
             Err(Failure::transient(format!("the body ended after {got} of {length} bytes")))
         }
-        _ => Ok(()),
+        _ => {
+            traffic.came(got, begin.elapsed());
+            Ok(())
+        }
     }
 }

@@ -40,6 +40,12 @@ impl Clients {
         Self { config: config.clone(), stores: OnceLock::new(), web: OnceLock::new() }
     }
 
+    /// A test's own client, for all stores.
+    #[cfg(test)]
+    pub(super) fn lent(config: &recipe::Fetch, client: HttpClient) -> Self {
+        Self { stores: Ok(client).into(), ..Self::new(config) }
+    }
+
     /// For stores that the recipe names.
     pub(super) fn stores(&self) -> Result<HttpClient, String> {
         let make = || self.finish(self.builder()?.redirect(Policy::none()));

@@ -12,15 +12,16 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 use serde::Deserialize;
+use tokio::time::timeout_at;
 
 use crate::error::{FetchErrorKind, Result};
 use crate::sample::{Location, Scheme};
 
-use super::attempt::InFlight;
+use super::attempt::{InFlight, exchange};
 use super::failure::{Failure, Tries};
 use super::read::pause;
-use super::refusal::{Secrets, refusal};
 use super::store::{Remote, Store};
+use super::traffic::Size;
 use super::{ObjectInfo, Room, Urgency};
 
 /// Largest page: a thousand names of a kilobyte each, many times over.
@@ -37,13 +38,20 @@ pub(super) async fn list(room: &Room, urgency: Urgency, prefix: &Location) -> Re
     let mut tries = Tries::new(&room.config, urgency, &prefix, None);
     let (mut objects, mut token) = (Vec::new(), None);
     loop {
-        let slot = room.slot(tries.urgency()).await?;
         let store = room.store(&prefix).map_err(|failure| tries.refused(failure))?;
-        let in_flight = InFlight::begin(&room.metrics, slot);
+        let traffic = room.traffic(&prefix);
+        let slot = traffic.slot(tries.urgency(), tries.coming()).await?;
+        let limits = room.limits(&mut tries);
+        let in_flight = InFlight::begin(Arc::clone(&room.metrics), traffic, slot, limits);
         let asked = page(store, Arc::clone(&prefix), token.clone(), in_flight);
+        let asked = async move {
+            let late = || Failure::transient("no answer came in time");
+            timeout_at(limits.until, asked).await.unwrap_or_else(|_| Err(late()))
+        };
         match room.there(asked).await? {
             Ok(page) => {
                 objects.extend(page.objects);
+                tries.renew();
                 match page.next {
                     Some(next) if token.as_ref() != Some(&next) => token = Some(next),
                     _ => return Ok(objects),
@@ -65,7 +73,7 @@ async fn page(
     store: Arc<Store>,
     prefix: Arc<Location>,
     token: Option<String>,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 ) -> Result<Page, Failure> {
     let Store::Remote(remote) = &*store else { return Err(no_listings()) };
     let mut request = HttpRequest::new(HttpRequestBody::empty());
@@ -73,13 +81,7 @@ async fn page(
         .as_str()
         .parse()
         .map_err(|_| Failure::permanent(FetchErrorKind::Unconfigured, "not an address"))?;
-    remote.sign(&mut request).await?;
-    let secrets = Secrets::of(&request);
-    let answer = remote.client.execute(request).await;
-    let answer = answer.map_err(|error| Failure::of_way(&error))?;
-    if !answer.status().is_success() {
-        return Err(refusal(remote, answer, &secrets).await);
-    }
+    let answer = exchange(remote, request, Size::Small, &in_flight).await?;
     let mut stream = answer.into_parts().1.bytes_stream();
     let mut bytes = BytesMut::new();
     while let Some(chunk) = stream.next().await {

@@ -12,19 +12,30 @@
 mod address;
 mod attempt;
 mod client;
+mod congestion;
 mod failure;
 mod file;
+mod headers;
+mod hedge;
 mod list;
+mod quota;
+mod random;
 mod read;
 mod reader;
 mod refusal;
 mod runtime;
 mod slots;
 mod store;
+mod traffic;
+mod watch;
+
+#[cfg(test)]
+mod simulation;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -39,11 +50,14 @@ use crate::metrics::Metrics;
 use crate::recipe;
 use crate::sample::{Extent, Location, Scheme};
 
+use attempt::Limits;
 use client::Clients;
-use failure::Failure;
+use failure::{Failure, Tries};
+use random::Chance;
 use runtime::{Aborting, Runtime};
-use slots::{Slot, Slots};
+use slots::Slots;
 use store::Store;
+use traffic::Traffic;
 
 /// Reads objects. Clones share its thread, its connections and its limits.
 #[derive(Clone)]
@@ -69,21 +83,34 @@ struct Room {
     stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
     /// Requests that may be in flight, what is needed soonest first.
     slots: Arc<Slots>,
+    /// What is known of each store while it is read from.
+    traffic: Mutex<HashMap<(Scheme, String), Arc<Traffic>>>,
+    lanes: AtomicU64,
+    chance: Chance,
+    /// Whether late requests are sent a second time; not so in some measurements.
+    hedged: bool,
 }
+
+/// Stores that are known at once, beyond those in use: data may name any number of web servers.
+const KNOWN_STORES: usize = 256;
 
 impl Fetcher {
     /// A fetcher; its thread starts at the first use.
     pub fn new(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
-        let slots = Slots::new(config.concurrency.max(1) as usize, Arc::clone(&metrics));
-        let room = Room {
-            config: config.clone(),
-            metrics,
-            runtime: Runtime::default(),
-            clients: Clients::new(config),
-            stores: Mutex::default(),
-            slots,
-        };
-        Ok(Self { room: Arc::new(room), urgency: Urgency::NOW })
+        let (runtime, clients) = (Runtime::default(), Clients::new(config));
+        Ok(Self::of(Room::new(config, metrics, runtime, clients, Chance::default())))
+    }
+
+    /// One that sends no second requests, to measure what they gain.
+    #[cfg(feature = "testing")]
+    pub fn unhedged(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
+        let (runtime, clients) = (Runtime::default(), Clients::new(config));
+        let room = Room::new(config, metrics, runtime, clients, Chance::default());
+        Ok(Self::of(Room { hedged: false, ..room }))
+    }
+
+    fn of(room: Room) -> Self {
+        Self { room: Arc::new(room), urgency: Urgency::NOW }
     }
 
     /// The same fetcher, for reads that are needed for what `urgency` says; without it, at once.
@@ -184,6 +211,7 @@ impl Fetcher {
     pub fn close(&self) {
         self.room.slots.close();
         self.room.runtime.close();
+        self.room.traffic.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Waits on this thread for a future on the fetch thread.
@@ -205,6 +233,27 @@ impl Fetcher {
 }
 
 impl Room {
+    fn new(
+        config: &recipe::Fetch,
+        metrics: Arc<Metrics>,
+        runtime: Runtime,
+        clients: Clients,
+        chance: Chance,
+    ) -> Self {
+        Self {
+            config: config.clone(),
+            slots: Slots::new(config.concurrency.max(1) as usize, Arc::clone(&metrics)),
+            metrics,
+            runtime,
+            clients,
+            stores: Mutex::default(),
+            traffic: Mutex::default(),
+            lanes: AtomicU64::new(0),
+            chance,
+            hedged: true,
+        }
+    }
+
     /// Awaits a future that is run on the fetch thread, and stopped if this one is dropped.
     async fn there<T: Send + 'static>(
         &self,
@@ -213,10 +262,29 @@ impl Room {
         Aborting(self.runtime.handle()?.spawn(future)).await
     }
 
-    /// A slot for a request to a store.
-    async fn slot(&self, urgency: Urgency) -> Result<Slot> {
-        let most = self.config.concurrency.max(1) as usize;
-        self.slots.take(0, most, urgency).await
+    /// How long the next attempt may take.
+    fn limits(&self, tries: &mut Tries<'_>) -> Limits {
+        Limits { silence: self.config.read_timeout, until: tries.until() }
+    }
+
+    /// What is known of the store of an object.
+    fn traffic(&self, object: &Location) -> Arc<Traffic> {
+        let key = (object.scheme, object.authority.clone());
+        let mut known = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() > KNOWN_STORES && !known.contains_key(&key) {
+            known.retain(|_, traffic| Arc::strong_count(traffic) > 1);
+        }
+        let begin = || {
+            let lane = self.lanes.fetch_add(1, Ordering::Relaxed);
+            let (slots, metrics) = (Arc::clone(&self.slots), Arc::clone(&self.metrics));
+            Arc::new(Traffic::new(lane, self.config.concurrency, slots, metrics))
+        };
+        // Nothing is kept behind the end: the gauges are at zero.
+        if self.slots.is_closed() {
+            begin()
+        } else {
+            known.entry(key).or_insert_with(begin).clone()
+        }
     }
 
     /// The store of an object, made at its first use.

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::Result;
 use crate::metrics::Room as Name;
 use crate::sample::{Extent, Location, Scheme};
 
-use super::attempt::{Ask, InFlight, Opened, changed, open};
-use super::failure::{Failure, Tries};
+use super::attempt::{Ask, Opened, changed};
+use super::failure::{Again, Failure, Tries};
+use super::hedge::Sending;
 use super::{Fetcher, ObjectInfo, Room, Urgency};
 
 pub(super) async fn stat(room: &Room, urgency: Urgency, object: &Location) -> Result<ObjectInfo> {
@@ -24,7 +26,7 @@ pub(super) async fn stat(room: &Room, urgency: Urgency, object: &Location) -> Re
     let asked = Arc::clone(&object);
     let ask = Ask { object: asked, range: None, may_end: false, version: None, head: true };
     loop {
-        match request(room, &ask, &tries).await?.and_then(Opened::info) {
+        match request(room, &ask, &mut tries).await?.and_then(Opened::info) {
             Ok(info) => {
                 room.metrics.room(Name::Fetch).items.add(1);
                 return Ok(info);
@@ -45,7 +47,7 @@ pub(super) async fn beginning(
     let mut tries = Tries::new(&room.config, urgency, &object, range.clone());
     let ask = Ask { object: Arc::clone(&object), range, may_end: true, version: None, head: false };
     loop {
-        let opened = match request(room, &ask, &tries).await? {
+        let opened = match request(room, &ask, &mut tries).await? {
             Ok(opened) => opened,
             // An empty object has no first byte.
             Err(failure) if failure.status == Some(416) => return Ok((Bytes::new(), 0)),
@@ -103,7 +105,7 @@ where
         }
     }
     loop {
-        let opened = match request(room, &reading.ask(), &reading.tries).await? {
+        let opened = match request(room, &reading.ask(), &mut reading.tries).await? {
             Ok(opened) => opened,
             Err(failure) => {
                 pause(room, &mut reading.tries, failure).await?;
@@ -154,7 +156,7 @@ impl Reading<'_> {
             && length != size - self.bytes.len() as u64
         {
             let failure = changed(format!("the object had {size} bytes when it was opened"));
-            return self.tries.failed(failure).map(|_| None);
+            return self.tries.failed(failure, false, 0.0).map(|_| None);
         }
         self.size = self.size.or(opened.length);
         if self.granted {
@@ -167,7 +169,9 @@ impl Reading<'_> {
             Poll::Ready(admitted) => admitted.map(|()| Some(opened)),
             Poll::Pending => {
                 drop(opened);
+                let since = Instant::now();
                 admission.await?;
+                self.tries.excuse(since.elapsed());
                 Ok(None)
             }
         }
@@ -197,17 +201,36 @@ impl Reading<'_> {
 async fn request(
     room: &Room,
     ask: &Ask,
-    tries: &Tries<'_>,
+    tries: &mut Tries<'_>,
 ) -> Result<std::result::Result<Opened, Failure>> {
-    let slot = room.slot(tries.urgency()).await?;
     let store = room.store(&ask.object).map_err(|failure| tries.refused(failure))?;
-    let in_flight = InFlight::begin(&room.metrics, slot);
-    room.there(open(store, ask.clone(), in_flight)).await
+    let traffic = room.traffic(&ask.object);
+    let urgency = tries.urgency();
+    let coming = tries.coming();
+    let slot = match tries.begun() {
+        None => traffic.slot(urgency, coming).await?,
+        Some(until) => {
+            let traffic = Arc::clone(&traffic);
+            let slot = async move { timeout_at(until, traffic.slot(urgency, coming)).await };
+            match room.there(slot).await? {
+                Ok(slot) => slot?,
+                Err(_) => return Ok(Err(Failure::transient("there was no time for another try"))),
+            }
+        }
+    };
+    let (metrics, limits) = (Arc::clone(&room.metrics), room.limits(tries));
+    let (ask, hedged) = (ask.clone(), room.hedged);
+    let sending = Sending { store, traffic, metrics, ask, urgency, limits, hedged };
+    room.there(sending.send(slot)).await
 }
 
 /// Waits before another attempt, or ends the read.
 pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
-    let delay = tries.failed(failure)?;
+    let soon = room.traffic(tries.object()).may_retry(failure.again);
+    if !soon && failure.again != Again::Never {
+        room.metrics.fetch.postponed.add(1);
+    }
+    let delay = tries.failed(failure, soon, room.chance.share())?;
     room.metrics.fetch.retries.add(1);
     room.there(async move { tokio::time::sleep(delay).await }).await
 }

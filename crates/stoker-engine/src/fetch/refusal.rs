@@ -17,6 +17,7 @@ use crate::error::FetchErrorKind;
 
 use super::attempt::changed;
 use super::failure::{Again, Failure};
+use super::headers;
 use super::store::Remote;
 
 /// How much of an error's text is read, and how long that may take.
@@ -67,6 +68,8 @@ pub(super) async fn refusal(remote: &Remote, answer: HttpResponse, secrets: &Sec
     tokio::time::timeout(ERROR_TIME, reading).await.unwrap_or_default();
     let told = Told::read(&bytes, secrets);
     let mut failure = meaning(head.status, told.as_ref(), remote.is_unsigned());
+    failure.request_id = headers::request_id(&head.headers);
+    failure.wait = headers::wait(&head.headers);
     if let Some(region) = head.headers.get("x-amz-bucket-region").and_then(|it| it.to_str().ok())
         && failure.kind == FetchErrorKind::Unconfigured
     {
@@ -160,7 +163,8 @@ fn meaning(status: StatusCode, told: Option<&Told>, unsigned: bool) -> Failure {
     };
     let reason = told.map_or_else(|| what.to_owned(), |told| format!("{what} ({told})"));
     let hint = hint.map(str::to_owned);
-    Failure { kind, again, status: Some(status.as_u16()), reason, hint }
+    let status = Some(status.as_u16());
+    Failure { kind, again, status, reason, hint, request_id: None, wait: None }
 }
 
 #[cfg(test)]

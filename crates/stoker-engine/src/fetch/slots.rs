@@ -57,8 +57,16 @@ struct Queue {
     waiting: BTreeMap<Place, oneshot::Sender<Slot>>,
 }
 
+/// Whether a read asks for its first slot, or for a retry or a second request: it stands before those
+/// that are as urgent and came after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Coming {
+    Again,
+    Anew,
+}
+
 /// A place in the queue: urgency, then the order of coming.
-type Place = (Urgency, u64);
+type Place = (Urgency, Coming, u64);
 
 /// The right to have one request in flight; given back on drop.
 #[derive(Debug)]
@@ -80,9 +88,10 @@ impl Slots {
         lane: Lane,
         limit: usize,
         urgency: Urgency,
+        coming: Coming,
     ) -> Result<Slot> {
         let since = Instant::now();
-        let (place, slot) = self.ask(lane, limit, urgency)?;
+        let (place, slot) = self.ask(lane, limit, (urgency, coming))?;
         let waiter = Waiter { slots: self, lane, place };
         let slot = slot.await.map_err(|_| Error::Stopped);
         drop(waiter);
@@ -94,14 +103,14 @@ impl Slots {
         self: &Arc<Self>,
         lane: Lane,
         limit: usize,
-        urgency: Urgency,
+        (urgency, coming): (Urgency, Coming),
     ) -> Result<(Place, oneshot::Receiver<Slot>)> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::Stopped);
         }
         let (sender, slot) = oneshot::channel();
-        let place = (urgency, state.tickets);
+        let place = (urgency, coming, state.tickets);
         state.tickets += 1;
         let queue = state.lanes.entry(lane).or_insert_with(|| Queue {
             limit,
@@ -115,13 +124,21 @@ impl Slots {
     }
 
     /// How many requests a lane may have in flight from now on.
-    #[cfg(test)]
     pub(super) fn allow(self: &Arc<Self>, lane: Lane, limit: usize) {
         let mut state = self.lock();
         if let Some(queue) = state.lanes.get_mut(&lane) {
             queue.limit = limit;
             self.settle(state);
         }
+    }
+
+    /// Whether reads wait for a slot of the lane.
+    pub(super) fn wanted(&self, lane: Lane) -> bool {
+        self.lock().lanes.get(&lane).is_some_and(|queue| !queue.waiting.is_empty())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Ends the waiting of all, for ever.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadSamples, Metrics, Room, Waits};
+use super::{BadSamples, FetchMeter, Metrics, Room, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -111,6 +111,39 @@ pub struct FetchReport {
     pub retries: u64,
     /// Most requests in flight at once.
     pub peak_in_flight: u64,
+    /// Requests that may be in flight now, added up over the stores in use.
+    #[serde(default)]
+    pub limit: u64,
+    /// Seconds that requests waited until they might be sent, added up.
+    #[serde(default)]
+    pub queued_seconds: f64,
+    /// Answers that told us to slow down.
+    #[serde(default)]
+    pub throttled: u64,
+    /// Answers that fell silent or only dripped, and were given up.
+    #[serde(default)]
+    pub stalls: u64,
+    /// Second requests for what was late.
+    #[serde(default)]
+    pub hedges: u64,
+    /// Those of them that were answered first.
+    #[serde(default)]
+    pub hedges_won: u64,
+    /// Late requests that got no second one: too many were late.
+    #[serde(default)]
+    pub hedges_denied: u64,
+    /// Retries that had to wait longer, since too many requests failed.
+    #[serde(default)]
+    pub postponed: u64,
+    /// Median time to first byte, in seconds; nothing where none came.
+    #[serde(default)]
+    pub first_byte_p50_seconds: Option<f64>,
+    /// 95th percentile of it.
+    #[serde(default)]
+    pub first_byte_p95_seconds: Option<f64>,
+    /// 99th percentile of it.
+    #[serde(default)]
+    pub first_byte_p99_seconds: Option<f64>,
 }
 
 /// Memory.
@@ -148,11 +181,7 @@ impl Report {
         Self {
             wait: WaitReport::of(waits),
             rooms: rooms.into_iter().filter(|room| room.items > 0).collect(),
-            fetch: FetchReport {
-                requests: metrics.fetch.requests.get(),
-                retries: metrics.fetch.retries.get(),
-                peak_in_flight: metrics.fetch.in_flight.peak(),
-            },
+            fetch: FetchReport::of(&metrics.fetch),
             memory: MemoryReport {
                 compressed_bytes: metrics.compressed_bytes.get(),
                 peak_compressed_bytes: metrics.compressed_bytes.peak(),
@@ -173,6 +202,55 @@ impl Report {
             flaws: flaws.collect(),
             workers: metrics.workers.get(),
         }
+    }
+}
+
+impl FetchReport {
+    fn of(meter: &FetchMeter) -> Self {
+        let first_byte = |share| meter.first_byte.quantile(share).map(|micros| micros / 1e6);
+        Self {
+            requests: meter.requests.get(),
+            retries: meter.retries.get(),
+            peak_in_flight: meter.in_flight.peak(),
+            limit: meter.limit.get(),
+            queued_seconds: Duration::from_nanos(meter.queued_nanos.get()).as_secs_f64(),
+            throttled: meter.throttled.get(),
+            stalls: meter.stalls.get(),
+            hedges: meter.hedges.get(),
+            hedges_won: meter.hedges_won.get(),
+            hedges_denied: meter.hedges_denied.get(),
+            postponed: meter.postponed.get(),
+            first_byte_p50_seconds: first_byte(0.50),
+            first_byte_p95_seconds: first_byte(0.95),
+            first_byte_p99_seconds: first_byte(0.99),
+        }
+    }
+}
+
+impl fmt::Display for FetchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requests, retries, peak_in_flight, .. } = self;
+        writeln!(f, "requests: {requests} ({retries} retries), at most {peak_in_flight} at once")?;
+        if let (Some(p50), Some(p95), Some(p99)) =
+            (self.first_byte_p50_seconds, self.first_byte_p95_seconds, self.first_byte_p99_seconds)
+        {
+            let (p50, p95, p99) = (p50 * 1e3, p95 * 1e3, p99 * 1e3);
+            writeln!(f, "first byte: p50 {p50:.1} ms, p95 {p95:.1} ms, p99 {p99:.1} ms")?;
+        }
+        if self.hedges + self.hedges_denied > 0 {
+            let Self { hedges, hedges_won, hedges_denied, .. } = self;
+            write!(f, "late requests: {hedges} sent twice ({hedges_won} gained by it)")?;
+            writeln!(f, ", {hedges_denied} not, since too many were late")?;
+        }
+        if self.throttled + self.stalls + self.postponed > 0 {
+            let Self { throttled, stalls, postponed, limit, .. } = self;
+            write!(
+                f,
+                "store: busy {throttled} times, stalled {stalls} times, {postponed} retries "
+            )?;
+            writeln!(f, "held back; {limit} requests at once now")?;
+        }
+        Ok(())
     }
 }
 
@@ -261,11 +339,7 @@ impl fmt::Display for Report {
                 images => writeln!(f, ", {images} neutral images")?,
             }
         }
-        writeln!(
-            f,
-            "requests: {} ({} retries), at most {} at once",
-            self.fetch.requests, self.fetch.retries, self.fetch.peak_in_flight
-        )?;
+        write!(f, "{}", self.fetch)?;
         writeln!(
             f,
             "memory: compressed {} at most, arenas {} at most, {} worker threads",

@@ -95,6 +95,7 @@ fn defaults_are_what_the_documentation_says() {
         ("fetch", "attempts", json!(8), "8."),
         ("fetch", "connect-timeout", json!("5s"), "5 s."),
         ("fetch", "read-timeout", json!("10s"), "10 s;"),
+        ("fetch", "deadline", json!("300s"), "5 min;"),
         ("fetch", "anonymous", json!(false), ""),
         ("image", "max-pixels", json!(100_000_000), "100 million"),
         ("image", "max-side", json!(65_500), "65,500"),

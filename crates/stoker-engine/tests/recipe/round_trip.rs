@@ -95,6 +95,7 @@ prop_compose! {
         attempts in 1_u32..=100,
         connect_timeout in millis(),
         read_timeout in millis(),
+        deadline in millis(),
         endpoint in of("https?://[a-z]{1,9}(:[1-9]{1,4})?"),
         region in of("[a-z]{1,3}-[a-z]{1,5}-[1-9]"),
         anonymous in any::<bool>(),
@@ -105,7 +106,7 @@ prop_compose! {
         approximate in any::<bool>(),
     ) -> (Fetch, Image) {
         let fetch = Fetch {
-            concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
+            concurrency, attempts, connect_timeout, read_timeout, deadline, endpoint, region, anonymous,
         };
         (fetch, Image { max_pixels, max_side, max_bytes, max_scans, approximate })
     }

@@ -16,7 +16,6 @@ type Taking = Pin<Box<dyn Future<Output = Result<Slot>>>>;
 struct Read {
     number: u64,
     lane: Lane,
-    urgency: Urgency,
     taking: Option<Taking>,
     slot: Option<Slot>,
 }
@@ -40,6 +39,7 @@ enum Step {
         lane: Lane,
         batch: u64,
         part: u64,
+        coming: Coming,
     },
     /// Ends one of the reads: gives back its slot, or gives up.
     End(prop::sample::Index),
@@ -53,9 +53,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let lane = 0_u64..3;
+    let coming = prop_oneof![1 => Just(Coming::Again), 3 => Just(Coming::Anew)];
     prop_oneof![
-        4 => (lane.clone(), 0_u64..6, 0_u64..3)
-            .prop_map(|(lane, batch, part)| Step::Ask { lane, batch, part }),
+        4 => (lane.clone(), 0_u64..6, 0_u64..3, coming)
+            .prop_map(|(lane, batch, part, coming)| Step::Ask { lane, batch, part, coming }),
         3 => any::<prop::sample::Index>().prop_map(Step::End),
         1 => any::<(prop::sample::Index, prop::sample::Index)>()
             .prop_map(|(one, other)| Step::EndTwo(one, other)),
@@ -68,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     limits: [usize; 3],
     holding: Vec<(u64, Lane)>,
-    waiting: Vec<(Urgency, u64, Lane)>,
+    waiting: Vec<(Urgency, Coming, u64, Lane)>,
 }
 
 impl Model {
@@ -77,15 +78,15 @@ impl Model {
         while self.holding.len() < limit {
             let held = |lane| self.holding.iter().filter(|(_, other)| *other == lane).count();
             let free = |lane: Lane| held(lane) < self.limits[lane as usize];
-            let Some(next) = self.waiting.iter().position(|waiting| free(waiting.2)) else { break };
-            let (_, number, lane) = self.waiting.remove(next);
+            let Some(next) = self.waiting.iter().position(|waiting| free(waiting.3)) else { break };
+            let (.., number, lane) = self.waiting.remove(next);
             self.holding.push((number, lane));
         }
     }
 
     fn end(&mut self, number: u64) {
         self.holding.retain(|held| held.0 != number);
-        self.waiting.retain(|waiting| waiting.1 != number);
+        self.waiting.retain(|waiting| waiting.2 != number);
     }
 }
 
@@ -103,14 +104,14 @@ proptest! {
         let mut reads: Vec<Read> = Vec::new();
         for (number, step) in (0..).zip(steps) {
             match step {
-                Step::Ask { lane, batch, part } => {
+                Step::Ask { lane, batch, part, coming } => {
                     let (slots, urgency) = (Arc::clone(&slots), Urgency { batch, part });
                     let allowed = model.limits[lane as usize];
                     let taking: Taking =
-                        Box::pin(async move { slots.take(lane, allowed, urgency).await });
-                    let mut read = Read { number, lane, urgency, taking: Some(taking), slot: None };
+                        Box::pin(async move { slots.take(lane, allowed, urgency, coming).await });
+                    let mut read = Read { number, lane, taking: Some(taking), slot: None };
                     read.poll();
-                    model.waiting.push((read.urgency, number, lane));
+                    model.waiting.push((urgency, coming, number, lane));
                     reads.push(read);
                 }
                 Step::End(which) if !reads.is_empty() => {
@@ -157,13 +158,13 @@ fn closing_ends_those_who_wait_and_those_who_come() {
     let metrics = Arc::<Metrics>::default();
     let slots = Slots::new(1, Arc::clone(&metrics));
     let mut context = Context::from_waker(Waker::noop());
-    let mut held = Box::pin(slots.take(0, 1, Urgency::NOW));
+    let mut held = Box::pin(slots.take(0, 1, Urgency::NOW, Coming::Anew));
     let Poll::Ready(Ok(slot)) = held.as_mut().poll(&mut context) else { panic!("it is free") };
-    let mut waiting = Box::pin(slots.take(0, 1, Urgency::NOW));
+    let mut waiting = Box::pin(slots.take(0, 1, Urgency::NOW, Coming::Anew));
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     slots.close();
     assert!(matches!(waiting.as_mut().poll(&mut context), Poll::Ready(Err(Error::Stopped))));
-    let mut late = Box::pin(slots.take(0, 1, Urgency::NOW));
+    let mut late = Box::pin(slots.take(0, 1, Urgency::NOW, Coming::Anew));
     assert!(matches!(late.as_mut().poll(&mut context), Poll::Ready(Err(Error::Stopped))));
     drop(slot);
     assert_eq!(metrics.fetch.queued.get(), 0);
