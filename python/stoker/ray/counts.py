@@ -112,8 +112,10 @@ def busy(reports: list[Numbers]) -> float:
 
 
 def merged(reports: list[Numbers]) -> Numbers:
-    """The numbers of several engines as those of one. Peaks are added too: it was at most that. Of
-    percentiles the largest is told, as if all were as slow as the slowest."""
+    """The numbers of several engines as those of one.
+
+    Peaks are added too: it was at most that. Of percentiles the largest is told.
+    """
     rooms = {}
     for room in (room for numbers in reports for room in numbers["rooms"]):
         rooms[room["room"]] = _added(rooms.get(room["room"]), room)
