@@ -51,6 +51,15 @@ def test_the_numbers_of_engines_are_added_and_those_of_the_dead_are_kept():
     assert (known.made_bytes, known.pulled_bytes) == (600, 200)
 
 
+def test_of_percentiles_the_largest_is_told_and_none_where_there_is_none():
+    def fetched(p99):
+        return numbers() | {"fetch": {"requests": 1, "first_byte_p99_seconds": p99}}
+
+    for parts, total in [((0.1, 0.3, None), 0.3), ((None, 0.2), 0.2), ((None, None), None)]:
+        merged = counts.merged([fetched(p99) for p99 in parts])
+        assert merged["fetch"] == {"requests": len(parts), "first_byte_p99_seconds": total}
+
+
 def on_ray(**known):
     node = {"address": "10.0.0.1", "here": False, "workers": 3, "batches": 7}
     node |= {"made_bytes": 5 << 30, "fetched_bytes": 3 << 20, "pulled_bytes": 1 << 30}

@@ -99,8 +99,9 @@ mod tests {
     fn each_error_ends_with_the_code_of_whose_turn_it_is() {
         let fetch = |kind| {
             let (reason, uri) = (String::new(), String::new());
-            let (range, attempts, status, hint) = (None, 1, None, None);
-            Error::Fetch(Box::new(FetchError { kind, range, attempts, status, reason, hint, uri }))
+            let (range, attempts, status, hint, request_id) = (None, 1, None, None, None);
+            let error = FetchError { kind, range, attempts, status, reason, hint, request_id, uri };
+            Error::Fetch(Box::new(error))
         };
         let text = String::new;
         let dataset = |kind| {

@@ -96,6 +96,8 @@ pub struct FetchError {
     pub reason: String,
     /// What to do.
     pub hint: Option<String>,
+    /// What the store calls the last request, if it said so: its operator can look it up by that.
+    pub request_id: Option<String>,
     /// The object.
     pub uri: String,
 }
@@ -310,8 +312,11 @@ impl fmt::Display for BadSample {
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.reason)?;
-        if let Some(status) = self.status {
-            write!(f, " (HTTP {status})")?;
+        match (self.status, &self.request_id) {
+            (Some(status), Some(id)) => write!(f, " (HTTP {status}, request {id})")?,
+            (Some(status), None) => write!(f, " (HTTP {status})")?,
+            (None, Some(id)) => write!(f, " (request {id})")?,
+            (None, None) => {}
         }
         if self.attempts > 1 {
             write!(f, " after {} attempts", self.attempts)?;

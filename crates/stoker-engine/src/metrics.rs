@@ -7,7 +7,9 @@
 mod advice;
 mod blame;
 mod cache;
+mod fetch;
 mod report;
+mod spread;
 mod waits;
 mod work;
 
@@ -25,7 +27,10 @@ use work::Work;
 pub use advice::{Advice, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
 pub use cache::{CacheMeter, CacheReport};
-pub use report::{FetchReport, FlawReport, MemoryReport, Report, RoomReport, WaitReport};
+pub use fetch::{FetchMeter, FetchReport};
+pub use report::{FlawReport, MemoryReport, Report, RoomReport, WaitReport};
+pub(crate) use spread::Recent;
+pub use spread::Spread;
 pub use waits::{Wait, Waits};
 
 /// The rooms that data passes through, in order: the names of metrics, errors and threads.
@@ -167,33 +172,6 @@ impl Drop for Busy<'_> {
         self.meter.busy_nanos.add(nanos(self.since.elapsed()));
         self.meter.items.add(1);
     }
-}
-
-/// What the fetch room counts beyond its meter.
-#[derive(Debug, Default)]
-pub struct FetchMeter {
-    /// Requests sent, retries included.
-    pub requests: Counter,
-    /// Requests that repeated a failed one.
-    pub retries: Counter,
-    /// Requests in flight.
-    pub in_flight: Gauge,
-    /// The local cache.
-    pub cache: CacheMeter,
-    /// Parts that large reads were split into.
-    pub split_parts: Counter,
-    /// Reads that brought several rows or images which lie side by side.
-    pub joint_reads: Counter,
-    /// Rows and images that they brought.
-    pub joined: Counter,
-    /// Bytes between those that were read and thrown away.
-    pub thrown_away: Counter,
-    /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
-    pub checksums_right: Counter,
-    /// With `fetch.checksum`: reads whose bytes had another, and were read again.
-    pub checksums_wrong: Counter,
-    /// With `fetch.checksum`: reads of a store which tells none of their bytes.
-    pub checksums_lacking: Counter,
 }
 
 /// Everything that is counted, for one loader.

@@ -112,7 +112,10 @@ def busy(reports: list[Numbers]) -> float:
 
 
 def merged(reports: list[Numbers]) -> Numbers:
-    """The numbers of several engines as those of one. Peaks are added too: it was at most that."""
+    """The numbers of several engines as those of one.
+
+    Peaks are added too: it was at most that. Of percentiles the largest is told.
+    """
     rooms = {}
     for room in (room for numbers in reports for room in numbers["rooms"]):
         rooms[room["room"]] = _added(rooms.get(room["room"]), room)
@@ -133,7 +136,15 @@ def _sum(parts: list[Numbers]) -> Numbers:
 
 
 def _added(one: Numbers | None, other: Numbers) -> Numbers:
-    """Two flat dicts of numbers, added; what is no number is the same in both."""
+    """Two flat dicts of numbers, added; texts are the same in both."""
     if one is None:
         return dict(other)
-    return {k: v if isinstance(v, str) else one[k] + v for k, v in other.items()}
+    return {key: _both(key, one[key], value) for key, value in other.items()}
+
+
+def _both(key: str, one: Any, other: Any) -> Any:
+    if isinstance(other, str):
+        return other
+    if key.startswith("first_byte_"):
+        return max((value for value in (one, other) if value is not None), default=None)
+    return one + other

@@ -239,6 +239,7 @@ impl Store for One {
                 status: None,
                 reason: "there is none".into(),
                 hint: None,
+                request_id: None,
                 uri: object.to_string(),
             })));
         }

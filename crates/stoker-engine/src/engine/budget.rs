@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::error::{BudgetError, Error, Result};
+use crate::fetch::Urgency;
 use crate::metrics::Metrics;
 
 /// For what bytes are taken, in the order of precedence: the samples that are measured to know a
@@ -34,6 +35,13 @@ impl From<u64> for Claim {
     /// For all of a batch.
     fn from(batch: u64) -> Self {
         Self { batch, part: u64::MAX }
+    }
+}
+
+impl From<Claim> for Urgency {
+    /// Requests are sent in the order in which memory is given.
+    fn from(Claim { batch, part }: Claim) -> Self {
+        Self { batch, part }
     }
 }
 

@@ -6,28 +6,31 @@
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use object_store::client::{HttpError, HttpRequest, HttpRequestBody, HttpResponse};
+use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse};
 use reqwest::header::{
     CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RANGE,
 };
 use reqwest::{Method, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use crate::error::FetchErrorKind;
 use crate::metrics::{Metrics, Room, nanos};
 use crate::sample::Location;
 
 use super::checksum::Checksum;
-use super::failure::Failure;
+use super::failure::{Again, Failure};
+use super::refusal::{Refusal, Secrets, refusal};
 use super::s3::Place;
 use super::send::send;
+use super::slots::Slot;
 use super::store::{Remote, Store};
-use super::{Fetcher, ObjectInfo, checksum, file, pins, split};
+use super::traffic::{Size, Traffic};
+use super::watch::{Look, Watch};
+use super::{Fetcher, ObjectInfo, checksum, file, headers, pins, split};
 
 /// Most memory that is reserved on a server's word; beyond it, memory grows as bytes come.
 const RESERVED: u64 = 64 << 20;
@@ -48,19 +51,83 @@ pub(super) struct Ask {
     pub(super) checksum: bool,
 }
 
+impl Ask {
+    /// The class of what is asked for.
+    pub(super) fn size(&self) -> Size {
+        let length = |range: &Range<u64>| range.end - range.start;
+        Size::of(if self.head { Some(0) } else { self.range.as_ref().map(length) })
+    }
+}
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Without a byte.
+    pub(super) silence: Duration,
+    /// At most until then.
+    pub(super) until: Instant,
+}
+
 /// A request in flight: holds one of the slots and counts, until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight {
     metrics: Arc<Metrics>,
+    traffic: Arc<Traffic>,
+    limits: Limits,
     since: Instant,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
 }
 
 impl InFlight {
-    pub(super) fn begin(metrics: &Arc<Metrics>, slot: OwnedSemaphorePermit) -> Self {
+    pub(super) fn begin(
+        metrics: Arc<Metrics>,
+        traffic: Arc<Traffic>,
+        slot: Slot,
+        limits: Limits,
+    ) -> Self {
         metrics.fetch.requests.add(1);
         metrics.fetch.in_flight.add(1);
-        Self { metrics: Arc::clone(metrics), since: Instant::now(), _slot: slot }
+        Self { metrics, traffic, limits, since: Instant::now(), _slot: slot }
+    }
+
+    /// Nothing came for too long, or too little.
+    fn stalled(&self, reason: String) -> Failure {
+        self.metrics.fetch.stalls.add(1);
+        Failure::transient(reason)
+    }
+
+    /// The client gave up; its limit on silence is ours, and either may notice first.
+    fn broken(&self, error: &HttpError) -> Failure {
+        if error.kind() == HttpErrorKind::Timeout {
+            self.metrics.fetch.stalls.add(1);
+        }
+        Failure::of_way(error)
+    }
+
+    fn silent(&self) -> Failure {
+        self.stalled(format!("timed out (no byte in {:?})", self.limits.silence))
+    }
+
+    /// Sends a signed request and takes the headers of its answer, good or bad.
+    pub(super) async fn exchange(
+        &self,
+        remote: &Remote,
+        request: HttpRequest,
+        size: Size,
+    ) -> Result<Result<HttpResponse, Refusal>, Failure> {
+        let (sent, secrets) = (Instant::now(), Secrets::of(&request));
+        let answer = timeout(self.limits.silence, remote.client.execute(request)).await;
+        let answer = answer.map_err(|_| self.silent())?;
+        let answer = answer.map_err(|error| self.broken(&error))?;
+        if answer.status().is_success() {
+            self.traffic.answered(sent, size);
+            return Ok(Ok(answer));
+        }
+        let refused = refusal(remote, answer, &secrets).await;
+        if refused.failure.again == Again::Later {
+            self.traffic.refused(sent);
+        }
+        Ok(Err(refused))
     }
 
     /// Counts another request of the same attempt.
@@ -86,6 +153,8 @@ pub(super) struct Opened {
     pub(super) whole: Option<u64>,
     /// What the store tells of all bytes, where it was asked to.
     pub(super) checksum: Option<Checksum>,
+    /// What the store calls the request.
+    request_id: Option<String>,
     body: Body,
     in_flight: InFlight,
 }
@@ -134,7 +203,7 @@ pub(super) async fn open(
         Store::Files => open_file(ask, in_flight).await,
         Store::Remote(remote) => {
             let make = |place: &Place| request(remote, place, &ask);
-            let answer = send(remote, &in_flight, make).await?;
+            let answer = send(remote, &in_flight, ask.size(), make).await?;
             accept(answer, &ask, in_flight)
         }
     }
@@ -153,8 +222,8 @@ async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
         return Err(changed(format!("the file has {} bytes", info.size)));
     }
     let (length, whole) = (Some(range.end - range.start), Some(info.size));
-    let (version, body) = (info.version, Body::File(file, range));
-    Ok(Opened { version, length, whole, checksum: None, body, in_flight })
+    let (version, request_id, body) = (info.version, None, Body::File(file, range));
+    Ok(Opened { version, length, whole, checksum: None, request_id, body, in_flight })
 }
 
 fn request(remote: &Remote, place: &Place, ask: &Ask) -> Result<HttpRequest, Failure> {
@@ -183,13 +252,15 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
     let (head, body) = answer.into_parts();
     let length = text(&head.headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
     let version = strong_version(&head.headers);
+    let request_id = headers::request_id(&head.headers);
     if ask.version.is_some() && version.is_some() && version != ask.version {
         let before = ask.version.as_deref().unwrap_or_default();
         return Err(pins::replaced(before, version.as_deref()));
     }
     if ask.head {
         let (whole, body) = (length, Body::Empty);
-        return Ok(Opened { version, length, whole, checksum: None, body, in_flight });
+        let checksum = None;
+        return Ok(Opened { version, length, whole, checksum, request_id, body, in_flight });
     }
     let checksum = Checksum::told(&head.headers).filter(|_| ask.checksum);
     let (length, whole) = match &ask.range {
@@ -202,7 +273,7 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
         }
     };
     let body = Body::Stream(body.bytes_stream());
-    Ok(Opened { version, length, whole, checksum, body, in_flight })
+    Ok(Opened { version, length, whole, checksum, request_id, body, in_flight })
 }
 
 /// A ranged answer must say that it is one, and the right one; which it is, and the size of the whole
@@ -265,7 +336,10 @@ impl Opened {
                 }
                 Err(failure) => Err(failure),
             },
-            Body::Stream(stream) => drain(stream, self.length, &mut bytes).await,
+            Body::Stream(stream) => {
+                let done = drain(stream, self.length, &mut bytes, &in_flight).await;
+                done.map_err(|failure| Failure { request_id: self.request_id, ..failure })
+            }
         };
         drop(in_flight);
         (bytes, done)
@@ -276,12 +350,33 @@ async fn drain(
     mut stream: BoxStream<'static, Result<Bytes, HttpError>>,
     length: Option<u64>,
     bytes: &mut BytesMut,
+    in_flight: &InFlight,
 ) -> Result<(), Failure> {
+    let InFlight { traffic, limits, .. } = in_flight;
     let limit = length.unwrap_or(Fetcher::UNTOLD);
     bytes.reserve(length.unwrap_or(0).min(RESERVED) as usize);
+    let begin = Instant::now();
+    let mut watch = Watch::new(begin, limits.silence, traffic.usual_rate());
     let mut got = 0;
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|error| Failure::of_way(&error))?;
+    loop {
+        let until = watch.next().min(limits.until);
+        let Ok(next) = timeout_at(until, stream.next()).await else {
+            let now = Instant::now();
+            match watch.look(now) {
+                _ if now >= limits.until => {
+                    return Err(Failure::transient(format!("{got} bytes came in time")));
+                }
+                Look::Silent => return Err(in_flight.silent()),
+                Look::Drips(rate) if traffic.late() => {
+                    let reason = format!("the body came at {rate:.0} bytes a second");
+                    return Err(in_flight.stalled(reason));
+                }
+                Look::Drips(_) | Look::Fine => continue,
+            }
+        };
+        let Some(chunk) = next else { break };
+        let chunk = chunk.map_err(|error| in_flight.broken(&error))?;
+        watch.got(Instant::now(), chunk.len());
         got += chunk.len() as u64;
         if got > limit {
             let reason = format!("the body is longer than {limit} bytes");
@@ -297,6 +392,9 @@ async fn drain(
         Some(length) if got < length => {
             Err(Failure::transient(format!("the body ended after {got} of {length} bytes")))
         }
-        _ => Ok(()),
+        _ => {
+            traffic.came(got, begin.elapsed());
+            Ok(())
+        }
     }
 }

@@ -56,6 +56,12 @@ impl Clients {
         }
     }
 
+    /// A test's own client, for all stores.
+    #[cfg(test)]
+    pub(super) fn lent(config: &recipe::Fetch, client: HttpClient) -> Self {
+        Self { stores: Ok(client).into(), ..Self::new(config, &Environment::default()) }
+    }
+
     /// For stores that the recipe names.
     pub(super) fn stores(&self) -> Result<HttpClient, String> {
         let make = || {

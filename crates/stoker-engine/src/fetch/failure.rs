@@ -1,23 +1,28 @@
 //! One attempt that failed: what it means, whether another may help, and what to tell the operator.
 //!
 //! [`Tries`] counts the attempts of one read and chooses the delays between them: full jitter over
-//! a doubling span, from 50 ms for failures of the way and 1 s where the store asks for relief.
+//! a doubling span, from 50 ms for failures of the way and 1 s where the store asks for relief or
+//! where many requests fail; or what the store says. It ends the read in time.
 
 use std::error::Error as _;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
+use tokio::time::{Duration, Instant};
 
 use crate::error::{Error, FetchError, FetchErrorKind, too_many_files};
+use crate::recipe;
 use crate::sample::{Location, Scheme};
 
+use super::Urgency;
 use super::address::NotPublic;
+use super::slots::Coming;
 
 /// Longest delay before another attempt.
 const LONGEST_DELAY: Duration = Duration::from_secs(20);
+/// Longest delay on the store's word.
+const LONGEST_TOLD: Duration = Duration::from_mins(1);
 
 /// One failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +32,10 @@ pub(super) struct Failure {
     pub(super) status: Option<u16>,
     pub(super) reason: String,
     pub(super) hint: Option<String>,
+    /// What the store calls the request.
+    pub(super) request_id: Option<String>,
+    /// How long to wait, as the store says.
+    pub(super) wait: Option<Duration>,
 }
 
 /// Whether another attempt may help.
@@ -53,17 +62,24 @@ impl Again {
 impl Failure {
     /// One that another attempt can't mend.
     pub(super) fn permanent(kind: FetchErrorKind, reason: impl Into<String>) -> Self {
-        Self { kind, again: Again::Never, status: None, reason: reason.into(), hint: None }
+        let (again, reason) = (Again::Never, reason.into());
+        Self { kind, again, status: None, reason, hint: None, request_id: None, wait: None }
     }
 
     /// One that another attempt may mend.
     pub(super) fn transient(reason: impl Into<String>) -> Self {
-        let kind = FetchErrorKind::Transient;
-        Self { kind, again: Again::Soon, status: None, reason: reason.into(), hint: None }
+        Self { again: Again::Soon, ..Self::permanent(FetchErrorKind::Transient, reason) }
     }
 
     pub(super) fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// The last one that there was time for.
+    fn too_late(self, deadline: Duration) -> Self {
+        let reason = format!("{}; fetch.deadline of {deadline:?} is over", self.reason);
+        let hint = self.hint.unwrap_or_else(|| "raise it if the store may be away longer".into());
+        Self { reason, hint: Some(hint), ..self }
     }
 
     /// No answer, or one that broke off.
@@ -127,27 +143,85 @@ fn untrusted(error: &(dyn std::error::Error + 'static)) -> Option<Failure> {
 /// The attempts of one read.
 #[derive(Debug)]
 pub(super) struct Tries<'a> {
+    urgency: Urgency,
     object: &'a Location,
     range: Option<Range<u64>>,
     limit: u32,
     failed: u32,
+    /// How long all of it may take, and so until when; that is known from the first request on.
+    deadline: Duration,
+    until: Option<Instant>,
 }
 
 impl<'a> Tries<'a> {
-    pub(super) fn new(object: &'a Location, range: Option<Range<u64>>, limit: u32) -> Self {
-        Self { object, range, limit, failed: 0 }
+    pub(super) fn new(
+        config: &recipe::Fetch,
+        urgency: Urgency,
+        object: &'a Location,
+        range: Option<Range<u64>>,
+    ) -> Self {
+        let recipe::Fetch { attempts: limit, deadline, .. } = *config;
+        Self { urgency, object, range, limit, failed: 0, deadline, until: None }
     }
 
-    /// Counts a failed attempt: how long to wait before the next, or the end.
-    pub(super) fn failed(&mut self, failure: Failure) -> Result<Duration, Error> {
+    /// What is read.
+    pub(super) fn object(&self) -> &'a Location {
+        self.object
+    }
+
+    /// How soon the read is needed, a first attempt and a late one alike.
+    pub(super) fn urgency(&self) -> Urgency {
+        self.urgency
+    }
+
+    pub(super) fn coming(&self) -> Coming {
+        if self.failed > 0 { Coming::Again } else { Coming::Anew }
+    }
+
+    /// Until when the read must be done; asked when its first request can be sent.
+    pub(super) fn until(&mut self) -> Instant {
+        *self.until.get_or_insert_with(|| Instant::now() + self.deadline)
+    }
+
+    /// The same, if there was a request.
+    pub(super) fn begun(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Time that was spent waiting for something else than the store.
+    pub(super) fn excuse(&mut self, waited: Duration) {
+        self.until = self.until.map(|until| until + waited);
+    }
+
+    /// The next part of it has time of its own.
+    pub(super) fn renew(&mut self) {
+        self.until = None;
+    }
+
+    /// Counts a failed attempt: how long to wait before the next, or the end. `soon` is whether there
+    /// may be another at short notice, `chance` from 0 to 1.
+    pub(super) fn failed(
+        &mut self,
+        failure: Failure,
+        soon: bool,
+        chance: f64,
+    ) -> Result<Duration, Error> {
         self.failed += 1;
-        match failure.again.base() {
-            Some(base) if self.failed < self.limit => {
-                let span = base.saturating_mul(1 << (self.failed - 1).min(16)).min(LONGEST_DELAY);
-                Ok(span.mul_f64(random_share()))
-            }
-            _ => Err(self.error(failure)),
+        let again =
+            if soon || failure.again == Again::Never { failure.again } else { Again::Later };
+        let Some(base) = again.base().filter(|_| self.failed < self.limit) else {
+            return Err(self.error(failure));
+        };
+        let span = base.saturating_mul(1 << (self.failed - 1).min(16)).min(LONGEST_DELAY);
+        let delay = match failure.wait {
+            // Not all at the same moment.
+            Some(told) => told.min(LONGEST_TOLD) + base.mul_f64(chance),
+            None => span.mul_f64(chance),
+        };
+        if Instant::now() + delay >= self.until() {
+            return Err(self.error(failure.too_late(self.deadline)));
         }
+        Ok(delay)
     }
 
     /// An end that no attempt led to.
@@ -163,6 +237,7 @@ impl<'a> Tries<'a> {
             status: failure.status,
             reason: failure.reason,
             hint: failure.hint,
+            request_id: failure.request_id,
             uri: shown(self.object),
         }))
     }
@@ -180,36 +255,76 @@ pub(super) fn shown(object: &Location) -> String {
     format!("{}://{host}/{path}{query}", object.scheme.as_str())
 }
 
-/// From 0 to 1; the standard library seeds each `RandomState` anew.
-fn random_share() -> f64 {
-    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::random::Chance;
     use super::*;
 
     fn object(uri_scheme: Scheme, authority: &str, key: &str) -> Location {
         Location { scheme: uri_scheme, authority: authority.into(), key: key.into() }
     }
 
+    fn busy() -> Failure {
+        Failure { again: Again::Later, ..Failure::transient("busy") }
+    }
+
     #[test]
     fn delays_double_with_full_jitter_up_to_their_limit() {
-        let object = object(Scheme::S3, "bucket", "key");
-        let mut tries = Tries::new(&object, None, 40);
-        let slow = Failure { again: Again::Later, ..Failure::transient("busy") };
+        let (object, chance) = (object(Scheme::S3, "bucket", "key"), Chance::seeded(1));
+        let deadline = Duration::from_hours(1);
+        let config = recipe::Fetch { attempts: 40, deadline, ..recipe::Fetch::default() };
+        let mut tries = Tries::new(&config, Urgency::NOW, &object, None);
         let mut delays = Vec::new();
         for number in 0..39_u32 {
             let span = Duration::from_secs(1 << number.min(5)).min(LONGEST_DELAY);
-            let delay = tries.failed(slow.clone()).unwrap();
+            let delay = tries.failed(busy(), true, chance.share()).unwrap();
             assert!(delay <= span, "{number}: {delay:?}");
             delays.push(delay);
         }
         let late: Duration = delays[5..].iter().sum();
         let mean = late.as_secs_f64() / 34.0;
         assert!((4.0..16.0).contains(&mean), "jitter spreads over the whole span: {mean}");
-        let Error::Fetch(error) = tries.failed(slow).unwrap_err() else { panic!() };
+        let Error::Fetch(error) = tries.failed(busy(), true, 1.0).unwrap_err() else { panic!() };
         assert_eq!((error.attempts, error.reason.as_str()), (40, "busy"));
+    }
+
+    #[test]
+    fn a_retry_that_may_not_be_soon_waits_as_for_a_busy_store() {
+        let object = object(Scheme::S3, "bucket", "key");
+        let tries = || Tries::new(&recipe::Fetch::default(), Urgency::NOW, &object, None);
+        let reset = Failure::transient("reset");
+        let millis = |delay: Result<Duration, Error>| delay.unwrap().as_millis();
+        assert_eq!(millis(tries().failed(reset.clone(), true, 1.0)), 50);
+        assert_eq!(millis(tries().failed(reset, false, 1.0)), 1000);
+        let missing = Failure::permanent(FetchErrorKind::NotFound, "none");
+        assert!(tries().failed(missing, false, 1.0).is_err());
+    }
+
+    #[test]
+    fn the_store_says_how_long_to_wait_up_to_a_minute() {
+        let object = object(Scheme::S3, "bucket", "key");
+        let mut tries = Tries::new(&recipe::Fetch::default(), Urgency::NOW, &object, None);
+        let told = |seconds| Failure { wait: Some(Duration::from_secs(seconds)), ..busy() };
+        assert_eq!(tries.failed(told(7), true, 0.5).unwrap(), Duration::from_millis(7500));
+        assert_eq!(tries.failed(told(3600), true, 0.0).unwrap(), Duration::from_mins(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_begins_behind_the_deadline_and_waiting_for_memory_moves_it() {
+        let object = object(Scheme::S3, "bucket", "key");
+        let deadline = Duration::from_secs(10);
+        let config = recipe::Fetch { deadline, ..recipe::Fetch::default() };
+        let mut tries = Tries::new(&config, Urgency::NOW, &object, None);
+        let begin = Instant::now();
+        assert_eq!(tries.until(), begin + deadline);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        tries.excuse(Duration::from_secs(4));
+        assert!(tries.failed(busy(), true, 1.0).is_ok());
+        tokio::time::advance(Duration::from_secs(4)).await;
+        let Error::Fetch(error) = tries.failed(busy(), true, 1.0).unwrap_err() else { panic!() };
+        let text = "busy; fetch.deadline of 10s is over after 2 attempts; raise it if the store may \
+                    be away longer: s3://bucket/key";
+        assert_eq!(error.to_string(), text);
     }
 
     #[test]

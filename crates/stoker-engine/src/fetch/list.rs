@@ -12,6 +12,7 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 use serde::Deserialize;
+use tokio::time::timeout_at;
 
 use crate::error::{FetchErrorKind, Result};
 use crate::sample::{Location, Scheme};
@@ -22,7 +23,8 @@ use super::read::pause;
 use super::s3::Place;
 use super::send::send;
 use super::store::Store;
-use super::{ObjectInfo, Room};
+use super::traffic::Size;
+use super::{ObjectInfo, Room, Urgency};
 
 /// Largest page: a thousand names of a kilobyte each, many times over.
 const PAGE: usize = 16 << 20;
@@ -33,15 +35,21 @@ const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').
 pub(super) type Listed = (Location, ObjectInfo);
 
 /// All objects whose keys begin as the prefix does, in the order of the store.
-pub(super) async fn list(room: &Room, prefix: &Location) -> Result<Vec<Listed>> {
+pub(super) async fn list(room: &Room, urgency: Urgency, prefix: &Location) -> Result<Vec<Listed>> {
     let prefix = Arc::new(prefix.clone());
-    let mut tries = Tries::new(&prefix, None, room.config.attempts);
+    let mut tries = Tries::new(&room.config, urgency, &prefix, None);
     let (mut objects, mut token) = (Vec::new(), None);
     loop {
-        let slot = room.slot().await?;
         let store = room.store(&prefix).map_err(|failure| tries.refused(failure))?;
-        let in_flight = InFlight::begin(&room.metrics, slot);
+        let traffic = room.traffic(&prefix);
+        let slot = traffic.slot(tries.urgency(), tries.coming()).await?;
+        let limits = room.limits(&mut tries);
+        let in_flight = InFlight::begin(Arc::clone(&room.metrics), traffic, slot, limits);
         let asked = page(store, Arc::clone(&prefix), token.clone(), in_flight);
+        let asked = async move {
+            let late = || Failure::transient("no answer came in time");
+            timeout_at(limits.until, asked).await.unwrap_or_else(|_| Err(late()))
+        };
         match room.there(asked).await? {
             // The page before once more: to stop here would lose what comes behind it.
             Ok(page) if page.next.is_some() && page.next == token => {
@@ -50,6 +58,7 @@ pub(super) async fn list(room: &Room, prefix: &Location) -> Result<Vec<Listed>> 
             }
             Ok(page) => {
                 objects.extend(page.objects);
+                tries.renew();
                 match page.next {
                     Some(next) => token = Some(next),
                     None => return Ok(objects),
@@ -82,7 +91,7 @@ async fn page(
             .map_err(|_| Failure::permanent(FetchErrorKind::Unconfigured, "not an address"))?;
         Ok(request)
     };
-    let answer = send(remote, &in_flight, make).await?;
+    let answer = send(remote, &in_flight, Size::Small, make).await?;
     let mut stream = answer.into_parts().1.bytes_stream();
     let mut bytes = BytesMut::new();
     while let Some(chunk) = stream.next().await {

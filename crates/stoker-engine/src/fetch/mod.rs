@@ -15,6 +15,7 @@ mod cache;
 mod checksum;
 mod client;
 mod cloud;
+mod congestion;
 mod credentials;
 mod descriptors;
 mod environment;
@@ -22,49 +23,65 @@ mod failure;
 mod file;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
+mod headers;
+mod hedge;
 mod joint;
 mod list;
 mod names;
 mod pins;
+mod quota;
+mod random;
 mod read;
 mod reader;
 mod refusal;
 mod runtime;
 mod s3;
 mod send;
+mod slots;
 mod split;
 mod store;
+mod traffic;
+mod watch;
+
+#[cfg(test)]
+mod simulation;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 pub use environment::Environment;
 pub use joint::Joint;
 pub use reader::Reader;
+pub use slots::Urgency;
 
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 use crate::recipe;
 use crate::sample::{Extent, Location, Scheme};
 
+use attempt::Limits;
 use cache::Cache;
-use failure::Failure;
+use failure::{Failure, Tries};
 use joint::Paces;
 use pins::Pins;
+use random::Chance;
 use runtime::{Aborting, Runtime};
+use slots::Slots;
 use store::{Opener, Store};
+use traffic::Traffic;
 
 /// Reads objects. Clones share its thread, its connections and its limits.
 #[derive(Clone)]
 pub struct Fetcher {
     room: Arc<Room>,
+    urgency: Urgency,
 }
 
 /// What a store knows of an object.
@@ -82,13 +99,22 @@ struct Room {
     runtime: Runtime,
     opener: Opener,
     stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
-    /// Requests that may be in flight, first come first served.
-    slots: Arc<Semaphore>,
+    /// Requests that may be in flight, what is needed soonest first.
+    slots: Arc<Slots>,
+    /// What is known of each store while it is read from.
+    traffic: Mutex<HashMap<(Scheme, String), Arc<Traffic>>>,
+    lanes: AtomicU64,
+    chance: Chance,
+    /// Whether late requests are sent a second time; not so in some measurements.
+    hedged: bool,
     /// Open from [`Fetcher::open_cache`] on.
     cache: OnceLock<Arc<Cache>>,
     pins: Pins,
     paces: Paces,
 }
+
+/// Stores that are known at once, beyond those in use: data may name any number of web servers.
+const KNOWN_STORES: usize = 256;
 
 impl Fetcher {
     /// A fetcher with the credentials that this process's environment leads to; its thread starts
@@ -103,18 +129,26 @@ impl Fetcher {
         metrics: Arc<Metrics>,
         environment: Environment,
     ) -> Result<Self> {
-        let room = Room {
-            config: config.clone(),
-            metrics,
-            runtime: Runtime::default(),
-            opener: Opener::new(config, environment),
-            stores: Mutex::default(),
-            slots: Arc::new(Semaphore::new(descriptors::requests(config.concurrency))),
-            cache: OnceLock::new(),
-            pins: Pins::default(),
-            paces: Paces::default(),
-        };
-        Ok(Self { room: Arc::new(room) })
+        let opener = Opener::new(config, environment);
+        Ok(Self::of(Room::new(config, metrics, Runtime::default(), opener, Chance::default())))
+    }
+
+    /// One that sends no second requests, to measure what they gain.
+    #[cfg(feature = "testing")]
+    pub fn unhedged(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
+        let opener = Opener::new(config, Environment::of_process());
+        let room = Room::new(config, metrics, Runtime::default(), opener, Chance::default());
+        Ok(Self::of(Room { hedged: false, ..room }))
+    }
+
+    fn of(room: Room) -> Self {
+        Self { room: Arc::new(room), urgency: Urgency::NOW }
+    }
+
+    /// The same fetcher, for reads that are needed for what `urgency` says; without it, at once.
+    #[must_use]
+    pub fn at(&self, urgency: impl Into<Urgency>) -> Self {
+        Self { room: Arc::clone(&self.room), urgency: urgency.into() }
     }
 
     /// Opens the local cache, if the recipe names one; until then nothing is kept, so that the one
@@ -135,7 +169,7 @@ impl Fetcher {
 
     /// Size and version. Awaited anywhere; the I/O is done on the fetch thread.
     pub async fn stat(&self, object: &Location) -> Result<ObjectInfo> {
-        read::stat(&self.room, object).await
+        read::stat(&self.room, self.urgency, object).await
     }
 
     /// Reads an extent; `admit` is told the size before the body is read, and may wait or refuse.
@@ -151,9 +185,18 @@ impl Fetcher {
         W: Future<Output = Result<()>>,
     {
         match self.room.cache.get() {
-            Some(cache) => cache::read(&self.room, cache, extent, admit).await,
-            None => read::read(&self.room, extent, None, admit).await.map(|(bytes, _)| bytes),
+            Some(cache) => cache::read(self, cache, extent, admit).await,
+            None => self.read_store(extent, admit).await.map(|(bytes, _)| bytes),
         }
+    }
+
+    /// Reads an extent from its store, whatever the cache has; tells which version it was.
+    async fn read_store<F, W>(&self, extent: &Extent, admit: F) -> Result<(Bytes, Option<String>)>
+    where
+        F: Fn(u64) -> W,
+        W: Future<Output = Result<()>>,
+    {
+        read::read(&self.room, self.urgency, extent, None, admit).await
     }
 
     /// Reads the first bytes of an extent, `most` of them at most, and tells the size of all of it
@@ -166,11 +209,13 @@ impl Fetcher {
             return Ok(found);
         }
         let Extent { object, range } = extent;
-        let Some(range) = range else { return read::beginning(&self.room, object, most).await };
+        let Some(range) = range else {
+            return read::beginning(&self.room, self.urgency, object, most).await;
+        };
         let size = range.end.saturating_sub(range.start);
         let range = Some(range.start..range.start + size.min(most));
         let part = Extent { object: Arc::clone(object), range };
-        let (bytes, _) = read::read(&self.room, &part, None, |_| ready(Ok(()))).await?;
+        let (bytes, _) = self.read_store(&part, |_| ready(Ok(()))).await?;
         Ok((bytes, size))
     }
 
@@ -214,7 +259,8 @@ impl Fetcher {
     /// their sizes and versions, from a thread that is not the runtime's.
     pub fn list_blocking(&self, prefix: &Location) -> Result<Vec<(Location, ObjectInfo)>> {
         let (fetcher, prefix) = (self.clone(), prefix.clone());
-        let found = self.block(async move { list::list(&fetcher.room, &prefix).await })?;
+        let urgency = self.urgency;
+        let found = self.block(async move { list::list(&fetcher.room, urgency, &prefix).await })?;
         for (object, info) in &found {
             self.room.pins.set(&Arc::new(object.clone()), info);
         }
@@ -246,6 +292,7 @@ impl Fetcher {
         }
         self.room.slots.close();
         self.room.runtime.close();
+        self.room.traffic.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Waits on this thread for a future on the fetch thread.
@@ -267,6 +314,30 @@ impl Fetcher {
 }
 
 impl Room {
+    fn new(
+        config: &recipe::Fetch,
+        metrics: Arc<Metrics>,
+        runtime: Runtime,
+        opener: Opener,
+        chance: Chance,
+    ) -> Self {
+        Self {
+            config: config.clone(),
+            slots: Slots::new(descriptors::requests(config.concurrency), Arc::clone(&metrics)),
+            metrics,
+            runtime,
+            opener,
+            stores: Mutex::default(),
+            traffic: Mutex::default(),
+            lanes: AtomicU64::new(0),
+            chance,
+            hedged: true,
+            cache: OnceLock::new(),
+            pins: Pins::default(),
+            paces: Paces::default(),
+        }
+    }
+
     /// Awaits a future that is run on the fetch thread, and stopped if this one is dropped.
     async fn there<T: Send + 'static>(
         &self,
@@ -275,8 +346,29 @@ impl Room {
         Aborting(self.runtime.handle()?.spawn(future)).await
     }
 
-    async fn slot(&self) -> Result<OwnedSemaphorePermit> {
-        Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::Stopped)
+    /// How long the next attempt may take.
+    fn limits(&self, tries: &mut Tries<'_>) -> Limits {
+        Limits { silence: self.config.read_timeout, until: tries.until() }
+    }
+
+    /// What is known of the store of an object.
+    fn traffic(&self, object: &Location) -> Arc<Traffic> {
+        let key = (object.scheme, object.authority.clone());
+        let mut known = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() > KNOWN_STORES && !known.contains_key(&key) {
+            known.retain(|_, traffic| Arc::strong_count(traffic) > 1);
+        }
+        let begin = || {
+            let lane = self.lanes.fetch_add(1, Ordering::Relaxed);
+            let (slots, metrics) = (Arc::clone(&self.slots), Arc::clone(&self.metrics));
+            Arc::new(Traffic::new(lane, self.config.concurrency, slots, metrics))
+        };
+        // Nothing is kept behind the end: the gauges are at zero.
+        if self.slots.is_closed() {
+            begin()
+        } else {
+            known.entry(key).or_insert_with(begin).clone()
+        }
     }
 
     /// The store of an object, made at its first use.

@@ -8,26 +8,27 @@ use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::Result;
 use crate::metrics::Room as Name;
 use crate::sample::{Extent, Location, Scheme};
 
-use super::attempt::{Ask, InFlight, Opened, changed, open};
+use super::attempt::{Ask, Opened, changed};
 use super::checksum::Checksum;
-use super::failure::{Failure, Tries};
-use super::{Fetcher, ObjectInfo, Room, pins, split};
+use super::failure::{Again, Failure, Tries};
+use super::hedge::Sending;
+use super::{Fetcher, ObjectInfo, Room, Urgency, pins, split};
 
-pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
+pub(super) async fn stat(room: &Room, urgency: Urgency, object: &Location) -> Result<ObjectInfo> {
     let object = Arc::new(object.clone());
-    let mut tries = Tries::new(&object, None, room.config.attempts);
+    let mut tries = Tries::new(&room.config, urgency, &object, None);
     let asked = Arc::clone(&object);
     let ask = Ask::head(asked);
     loop {
-        match request(room, &ask, &tries).await?.and_then(Opened::info) {
+        match request(room, &ask, &mut tries).await?.and_then(Opened::info) {
             Ok(info) => {
                 room.metrics.room(Name::Fetch).items.add(1);
                 room.pins.set(&object, &info);
@@ -41,14 +42,15 @@ pub(super) async fn stat(room: &Room, object: &Location) -> Result<ObjectInfo> {
 /// Reads the first bytes of an object, `most` of them at most, and tells the size of all of it.
 pub(super) async fn beginning(
     room: &Room,
+    urgency: Urgency,
     object: &Arc<Location>,
     most: u64,
 ) -> Result<(Bytes, u64)> {
     let (object, range) = (Arc::clone(object), Some(0..most));
-    let mut tries = Tries::new(&object, range.clone(), room.config.attempts);
+    let mut tries = Tries::new(&room.config, urgency, &object, range.clone());
     let ask = Ask { may_end: true, ..Ask::for_bytes(Arc::clone(&object), range) };
     loop {
-        let opened = match request(room, &ask, &tries).await? {
+        let opened = match request(room, &ask, &mut tries).await? {
             Ok(opened) => opened,
             // An empty object has no first byte.
             Err(failure) if failure.status == Some(416) => return Ok((Bytes::new(), 0)),
@@ -79,6 +81,7 @@ pub(super) async fn beginning(
 /// of an object is of the same version as all parts of it that were read before.
 pub(super) async fn read<F, W>(
     room: &Room,
+    urgency: Urgency,
     extent: &Extent,
     version: Option<String>,
     admit: F,
@@ -87,7 +90,7 @@ where
     F: Fn(u64) -> W,
     W: Future<Output = Result<()>>,
 {
-    let mut reading = Reading::of(room, extent);
+    let mut reading = Reading::of(room, urgency, extent);
     reading.is_pinned = extent.range.is_some();
     reading.version = version.or_else(|| room.pins.version(extent));
     if let Some(range) = &extent.range {
@@ -141,11 +144,11 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn of(room: &'a Room, extent: &'a Extent) -> Self {
+    fn of(room: &'a Room, urgency: Urgency, extent: &'a Extent) -> Self {
         Self {
             room,
             extent,
-            tries: Tries::new(&extent.object, extent.range.clone(), room.config.attempts),
+            tries: Tries::new(&room.config, urgency, &extent.object, extent.range.clone()),
             version: None,
             is_pinned: false,
             whole: None,
@@ -164,7 +167,7 @@ impl<'a> Reading<'a> {
 
     /// The reading of a part of it, for which memory was had, and which is written to `place`.
     pub(super) fn part(&self, extent: &'a Extent, size: u64, place: BytesMut) -> Self {
-        let mut part = Reading::of(self.room, extent);
+        let mut part = Reading::of(self.room, self.tries.urgency(), extent);
         part.grant(size);
         part.is_pinned = self.is_pinned;
         part.bytes = place;
@@ -204,7 +207,7 @@ impl<'a> Reading<'a> {
     /// An answer with the bytes that are still to come.
     async fn open(&mut self) -> Result<Opened> {
         loop {
-            match request(self.room, &self.ask(), &self.tries).await? {
+            match request(self.room, &self.ask(), &mut self.tries).await? {
                 Ok(opened) => {
                     self.room.paces.began(&self.extent.object, opened.age());
                     return Ok(opened);
@@ -221,9 +224,9 @@ impl<'a> Reading<'a> {
     }
 
     /// What the store refused to send another version than was asked for: says which there is now.
-    async fn replaced(&self) -> Result<Failure> {
+    async fn replaced(&mut self) -> Result<Failure> {
         let ask = Ask::head(Arc::clone(&self.extent.object));
-        let now = request(self.room, &ask, &self.tries).await?.ok().and_then(|it| it.version);
+        let now = request(self.room, &ask, &mut self.tries).await?.ok().and_then(|it| it.version);
         let before = self.version.as_deref().unwrap_or_default();
         Ok(Failure { status: Some(412), ..pins::replaced(before, now.as_deref()) })
     }
@@ -273,12 +276,12 @@ impl<'a> Reading<'a> {
         if self.is_pinned
             && let Err(failure) = self.room.pins.meet(&self.extent.object, &opened)
         {
-            return self.tries.failed(failure).map(|_| None);
+            return self.tries.failed(failure, false, 0.0).map(|_| None);
         }
         if let (Some(before), Some(now)) = (self.whole, opened.whole)
             && before != now
         {
-            return self.tries.failed(pins::resized(before, now)).map(|_| None);
+            return self.tries.failed(pins::resized(before, now), false, 0.0).map(|_| None);
         }
         self.whole = self.whole.or(opened.whole);
         self.checksum = opened.checksum.clone().or_else(|| self.checksum.take());
@@ -287,7 +290,7 @@ impl<'a> Reading<'a> {
             && length != size - self.bytes.len() as u64
         {
             let failure = changed(format!("the object had {size} bytes when it was opened"));
-            return self.tries.failed(failure).map(|_| None);
+            return self.tries.failed(failure, false, 0.0).map(|_| None);
         }
         self.size = self.size.or(opened.length);
         if self.granted {
@@ -300,7 +303,9 @@ impl<'a> Reading<'a> {
             Poll::Ready(admitted) => admitted.map(|()| Some(opened)),
             Poll::Pending => {
                 drop(opened);
+                let since = Instant::now();
                 admission.await?;
+                self.tries.excuse(since.elapsed());
                 Ok(None)
             }
         }
@@ -354,17 +359,36 @@ impl Room {
 async fn request(
     room: &Room,
     ask: &Ask,
-    tries: &Tries<'_>,
+    tries: &mut Tries<'_>,
 ) -> Result<std::result::Result<Opened, Failure>> {
-    let slot = room.slot().await?;
     let store = room.store(&ask.object).map_err(|failure| tries.refused(failure))?;
-    let in_flight = InFlight::begin(&room.metrics, slot);
-    room.there(open(store, ask.clone(), in_flight)).await
+    let traffic = room.traffic(&ask.object);
+    let urgency = tries.urgency();
+    let coming = tries.coming();
+    let slot = match tries.begun() {
+        None => traffic.slot(urgency, coming).await?,
+        Some(until) => {
+            let traffic = Arc::clone(&traffic);
+            let slot = async move { timeout_at(until, traffic.slot(urgency, coming)).await };
+            match room.there(slot).await? {
+                Ok(slot) => slot?,
+                Err(_) => return Ok(Err(Failure::transient("there was no time for another try"))),
+            }
+        }
+    };
+    let (metrics, limits) = (Arc::clone(&room.metrics), room.limits(tries));
+    let (ask, hedged) = (ask.clone(), room.hedged);
+    let sending = Sending { store, traffic, metrics, ask, urgency, limits, hedged };
+    room.there(sending.send(slot)).await
 }
 
 /// Waits before another attempt, or ends the read.
 pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
-    let delay = tries.failed(failure)?;
+    let soon = room.traffic(tries.object()).may_retry(failure.again);
+    if !soon && failure.again != Again::Never {
+        room.metrics.fetch.postponed.add(1);
+    }
+    let delay = tries.failed(failure, soon, room.chance.share())?;
     room.metrics.fetch.retries.add(1);
     room.there(async move { tokio::time::sleep(delay).await }).await
 }

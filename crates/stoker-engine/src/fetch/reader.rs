@@ -103,7 +103,8 @@ impl Reader {
         let extent = Extent { object: Arc::clone(&self.object), range: Some(range) };
         let (fetcher, version) = (self.fetcher.clone(), self.info.version.clone());
         async move {
-            let read = read(&fetcher.room, &extent, version, |_| ready(Ok(())));
+            let admit = |_| ready(Ok(()));
+            let read = read(&fetcher.room, fetcher.urgency, &extent, version, admit);
             read.await.map(|(bytes, _)| bytes)
         }
     }

@@ -19,6 +19,7 @@ use crate::error::FetchErrorKind;
 
 use super::attempt::changed;
 use super::failure::{Again, Failure};
+use super::headers;
 use super::s3::is_region;
 use super::store::Remote;
 
@@ -97,6 +98,8 @@ pub(super) async fn refusal(remote: &Remote, answer: HttpResponse, secrets: &Sec
     tokio::time::timeout(ERROR_TIME, reading).await.unwrap_or_default();
     let told = Told::read(&bytes, secrets);
     let mut failure = meaning(head.status, told.as_ref(), remote.is_unsigned());
+    failure.request_id = headers::request_id(&head.headers);
+    failure.wait = headers::wait(&head.headers);
     let header = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let text = String::from_utf8_lossy(&bytes);
     let regions = [header("x-amz-bucket-region"), element(&text, "Region")];
@@ -239,7 +242,8 @@ fn meaning(status: StatusCode, told: Option<&Told>, unsigned: bool) -> Failure {
     };
     let reason = told.map_or_else(|| what.to_owned(), |told| format!("{what} ({told})"));
     let hint = hint.map(str::to_owned);
-    Failure { kind, again, status: Some(status.as_u16()), reason, hint }
+    let status = Some(status.as_u16());
+    Failure { kind, again, status, reason, hint, request_id: None, wait: None }
 }
 
 #[cfg(test)]

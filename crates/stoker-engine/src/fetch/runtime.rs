@@ -38,6 +38,9 @@ enum State {
     #[default]
     Idle,
     Running(Running),
+    /// A test's own runtime, with a clock that it holds.
+    #[cfg(test)]
+    Lent(Handle),
     Closed,
 }
 
@@ -51,6 +54,11 @@ struct Running {
 }
 
 impl Runtime {
+    #[cfg(test)]
+    pub(super) fn lent(handle: Handle) -> Self {
+        Self(Mutex::new(State::Lent(handle)))
+    }
+
     /// The handle to the running thread.
     pub(super) fn handle(&self) -> Result<Handle> {
         let mut state = self.lock();
@@ -59,6 +67,8 @@ impl Runtime {
         }
         match &*state {
             State::Running(running) if running.is_ours() => Ok(running.handle.clone()),
+            #[cfg(test)]
+            State::Lent(handle) => Ok(handle.clone()),
             _ => Err(Error::Stopped),
         }
     }

@@ -8,9 +8,9 @@ use reqwest::header::{HeaderValue, RANGE};
 
 use super::attempt::InFlight;
 use super::failure::Failure;
-use super::refusal::{Refusal, Secrets, refusal};
 use super::s3::Place;
 use super::store::Remote;
+use super::traffic::Size;
 
 /// How often one request may be signed anew: credentials may end while it is on its way, and again.
 const SIGNATURES: u32 = 3;
@@ -19,6 +19,7 @@ const SIGNATURES: u32 = 3;
 pub(super) async fn send(
     remote: &Remote,
     in_flight: &InFlight,
+    size: Size,
     make: impl Fn(&Place) -> Result<HttpRequest, Failure>,
 ) -> Result<HttpResponse, Failure> {
     let (mut signatures, mut moved) = (1, false);
@@ -27,7 +28,7 @@ pub(super) async fn send(
         let mut request = make(&place)?;
         let number = remote.sign(&mut request, &place).await?;
         let heading = (request.method() == Method::HEAD).then(|| make(&place)).transpose()?;
-        let mut refused = match ask(remote, request).await? {
+        let mut refused = match in_flight.exchange(remote, request, size).await? {
             Ok(answer) => return Ok(answer),
             Err(refused) => refused,
         };
@@ -39,7 +40,7 @@ pub(super) async fn send(
             request.headers_mut().insert(RANGE, HeaderValue::from_static("bytes=0-0"));
             remote.sign(&mut request, &place).await?;
             in_flight.again();
-            if let Err(mut worded) = ask(remote, request).await? {
+            if let Err(mut worded) = in_flight.exchange(remote, request, size).await? {
                 worded.region = refused.region.or(worded.region);
                 refused = worded;
             }
@@ -59,16 +60,4 @@ pub(super) async fn send(
         }
         in_flight.again();
     }
-}
-
-async fn ask(
-    remote: &Remote,
-    request: HttpRequest,
-) -> Result<Result<HttpResponse, Refusal>, Failure> {
-    let secrets = Secrets::of(&request);
-    let answer = remote.client.execute(request).await.map_err(|error| Failure::of_way(&error))?;
-    if answer.status().is_success() {
-        return Ok(Ok(answer));
-    }
-    Ok(Err(refusal(remote, answer, &secrets).await))
 }

@@ -79,6 +79,13 @@ impl Opener {
         Self { config, environment, clients, profile: OnceLock::new(), aws: OnceLock::new() }
     }
 
+    /// One with a test's own client for all stores.
+    #[cfg(test)]
+    pub(super) fn lent(config: &recipe::Fetch, client: HttpClient) -> Self {
+        let opener = Self::new(config, Environment::default());
+        Self { clients: Clients::lent(config, client), ..opener }
+    }
+
     pub(super) fn open(&self, object: &Location) -> Result<Store, Failure> {
         let bucket = &object.authority;
         let remote = match object.scheme {

@@ -96,8 +96,6 @@ struct Window {
     blocked: f64,
     wall: f64,
     peak_compressed: u64,
-    /// Answers that asked for patience.
-    throttled: u64,
     /// Median seconds to the first byte of an answer.
     first_byte: Option<f64>,
 }
@@ -120,8 +118,7 @@ impl Advice {
             blocked: sum(|seen| seen.wait.blocked),
             wall: sum(|seen| seen.wait.wall),
             peak_compressed: metrics.compressed_bytes.peak(),
-            throttled: 0,
-            first_byte: None,
+            first_byte: metrics.fetch.first_byte.quantile(0.5).map(|micros| micros / 1e6),
         };
         (window.wall > 0.0).then(|| window.advice())
     }
@@ -178,7 +175,7 @@ impl Window {
     }
 
     fn limit_of_bytes(&self) -> Limit {
-        let refused = self.throttled as f64 / self.work.requests.max(1) as f64;
+        let refused = self.work.throttled as f64 / self.work.requests.max(1) as f64;
         let body = self.first_byte.map_or(0.0, |first| 1.0 - first / self.request_seconds());
         let full = |part: f64, whole: u64| part >= FULL * whole as f64;
         if refused >= REFUSED {
@@ -220,7 +217,7 @@ impl Window {
                 "the trainer waits {wait:.1} %: the store refuses {} of {} requests for now; spread \
                  the objects over more prefixes, pack them into larger shards, or ask for a higher \
                  limit",
-                self.throttled, self.work.requests
+                self.work.throttled, self.work.requests
             ),
             Limit::Requests => format!(
                 "the trainer waits {wait:.1} %: all {} requests that may be in flight are, and one \
@@ -297,12 +294,11 @@ mod tests {
                 in_flight: seconds(100.0),
                 bytes: 1 << 30,
                 requests: 1000,
-                retries: 0,
+                throttled: 0,
             },
             blocked: 4.0,
             wall: 10.0,
             peak_compressed: 1 << 20,
-            throttled: 0,
             first_byte: Some(0.09),
         }
     }
@@ -349,7 +345,7 @@ mod tests {
     #[test]
     fn requests_tell_why_bytes_are_slow() {
         check(|_| {}, Limit::Latency, &["100 ms", "10.0 requests", "engine.prefetch"]);
-        check(|window| window.throttled = 30, Limit::Throttling, &["30 of 1000"]);
+        check(|window| window.work.throttled = 30, Limit::Throttling, &["30 of 1000"]);
         check(|window| window.first_byte = Some(0.02), Limit::Bandwidth, &["102.4 MiB", "network"]);
         let many = |window: &mut Window| {
             window.work.in_flight = Duration::from_secs(600);

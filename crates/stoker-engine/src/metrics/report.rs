@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Advice, BadSamples, CacheReport, Metrics, Room, Waits};
+use super::{Advice, BadSamples, FetchReport, Metrics, Room, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -105,41 +105,6 @@ pub struct FlawReport {
     pub samples: u64,
 }
 
-/// Requests.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FetchReport {
-    /// Requests sent, retries included.
-    pub requests: u64,
-    /// Requests that repeated a failed one.
-    pub retries: u64,
-    /// Most requests in flight at once.
-    pub peak_in_flight: u64,
-    /// The local cache.
-    #[serde(flatten)]
-    pub cache: CacheReport,
-    /// Parts that large reads were split into.
-    #[serde(default)]
-    pub split_parts: u64,
-    /// Reads that brought several rows or images which lie side by side.
-    #[serde(default)]
-    pub joint_reads: u64,
-    /// Rows and images that they brought.
-    #[serde(default)]
-    pub joined: u64,
-    /// Bytes between those that were read and thrown away.
-    #[serde(default)]
-    pub thrown_away: u64,
-    /// With `fetch.checksum`: reads whose bytes had the checksum that the store tells.
-    #[serde(default)]
-    pub checksums_right: u64,
-    /// With `fetch.checksum`: reads whose bytes had another, and were read again.
-    #[serde(default)]
-    pub checksums_wrong: u64,
-    /// With `fetch.checksum`: reads of a store which tells none of their bytes.
-    #[serde(default)]
-    pub checksums_lacking: u64,
-}
-
 /// Memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryReport {
@@ -176,19 +141,7 @@ impl Report {
             wait: WaitReport::of(waits),
             advice: Advice::of(metrics, waits),
             rooms: rooms.into_iter().filter(|room| room.items > 0).collect(),
-            fetch: FetchReport {
-                requests: metrics.fetch.requests.get(),
-                retries: metrics.fetch.retries.get(),
-                peak_in_flight: metrics.fetch.in_flight.peak(),
-                cache: CacheReport::of(&metrics.fetch.cache),
-                split_parts: metrics.fetch.split_parts.get(),
-                joint_reads: metrics.fetch.joint_reads.get(),
-                joined: metrics.fetch.joined.get(),
-                thrown_away: metrics.fetch.thrown_away.get(),
-                checksums_right: metrics.fetch.checksums_right.get(),
-                checksums_wrong: metrics.fetch.checksums_wrong.get(),
-                checksums_lacking: metrics.fetch.checksums_lacking.get(),
-            },
+            fetch: FetchReport::of(&metrics.fetch),
             memory: MemoryReport {
                 compressed_bytes: metrics.compressed_bytes.get(),
                 peak_compressed_bytes: metrics.compressed_bytes.peak(),
@@ -230,29 +183,6 @@ impl WaitReport {
             p95_seconds: percentile(&sorted, 0.95),
             p99_seconds: percentile(&sorted, 0.99),
             window_seconds: window,
-        }
-    }
-}
-
-impl FetchReport {
-    /// What became of large reads, of neighbours and of checksums, as far as there were any.
-    fn write_shapes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.split_parts > 0 {
-            writeln!(f, "large reads: {} parts", self.split_parts)?;
-        }
-        if self.joint_reads > 0 {
-            let thrown_away = Bytes(self.thrown_away);
-            let (reads, joined) = (self.joint_reads, self.joined);
-            writeln!(f, "joint reads: {reads} for {joined} rows, {thrown_away} thrown away")?;
-        }
-        let (right, wrong) = (self.checksums_right, self.checksums_wrong);
-        match right + wrong + self.checksums_lacking {
-            0 => Ok(()),
-            _ => writeln!(
-                f,
-                "checksums: {right} right, {wrong} wrong, {} reads without one",
-                self.checksums_lacking
-            ),
         }
     }
 }
@@ -323,13 +253,7 @@ impl fmt::Display for Report {
                 images => writeln!(f, ", {images} neutral images")?,
             }
         }
-        writeln!(
-            f,
-            "requests: {} ({} retries), at most {} at once",
-            self.fetch.requests, self.fetch.retries, self.fetch.peak_in_flight
-        )?;
-        write!(f, "{}", self.fetch.cache)?;
-        self.fetch.write_shapes(f)?;
+        write!(f, "{}", self.fetch)?;
         writeln!(
             f,
             "memory: compressed {} at most, arenas {} at most, {} worker threads",

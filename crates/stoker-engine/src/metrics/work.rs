@@ -23,8 +23,8 @@ pub(super) struct Work {
     pub(super) bytes: u64,
     /// Requests, retries among them.
     pub(super) requests: u64,
-    /// Requests that repeated a failed one.
-    pub(super) retries: u64,
+    /// Answers that asked for patience.
+    pub(super) throttled: u64,
 }
 
 impl Work {
@@ -40,7 +40,7 @@ impl Work {
             in_flight: busy(Room::Fetch),
             bytes: metrics.room(Room::Fetch).bytes.get(),
             requests: metrics.fetch.requests.get(),
-            retries: metrics.fetch.retries.get(),
+            throttled: metrics.fetch.throttled.get(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Sub for Work {
             in_flight: self.in_flight.saturating_sub(before.in_flight),
             bytes: self.bytes.saturating_sub(before.bytes),
             requests: self.requests.saturating_sub(before.requests),
-            retries: self.retries.saturating_sub(before.retries),
+            throttled: self.throttled.saturating_sub(before.throttled),
         }
     }
 }

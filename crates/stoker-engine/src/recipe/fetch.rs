@@ -7,15 +7,18 @@ use super::{Cache, choices};
 /// `[fetch]`: the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fetch {
-    /// Requests in flight. 64: at 30 ms a request, 2,000 images a second.
+    /// Most requests in flight; how many a store gets is found out. 64: at 30 ms a request, 2,000
+    /// images a second.
     pub concurrency: u32,
     /// Tries of one read, the first included. 8.
     pub attempts: u32,
     /// How long to wait for a connection. 5 s.
     pub connect_timeout: Duration,
-    /// How long to wait for the next byte. 10 s; there is no limit on a whole read, as that would
-    /// count the time that a busy consumer takes.
+    /// How long to wait for the next byte. 10 s; a body that only drips is given up earlier.
     pub read_timeout: Duration,
+    /// How long a read may take with all its tries, until it ends with an error. 5 min; waiting for
+    /// memory is not counted.
+    pub deadline: Duration,
     /// Address of an S3-compatible store, such as `http://localhost:9000`.
     pub endpoint: Option<String>,
     /// Region of the store; by default what the environment says, or `us-east-1`.
@@ -60,6 +63,7 @@ impl Default for Fetch {
             attempts: 8,
             connect_timeout: Duration::from_secs(5),
             read_timeout: Duration::from_secs(10),
+            deadline: Duration::from_mins(5),
             endpoint: None,
             region: None,
             anonymous: false,

@@ -151,7 +151,10 @@ fn fetch(section: &mut Reader<'_>) -> Fetch {
         connect_timeout: section
             .duration("connect-timeout", timeouts.clone())
             .unwrap_or(default.connect_timeout),
-        read_timeout: section.duration("read-timeout", timeouts).unwrap_or(default.read_timeout),
+        read_timeout: section
+            .duration("read-timeout", timeouts.clone())
+            .unwrap_or(default.read_timeout),
+        deadline: section.duration("deadline", timeouts).unwrap_or(default.deadline),
         endpoint: endpoint(section, "endpoint"),
         region: section.text("region"),
         anonymous: section.flag("anonymous").unwrap_or(default.anonymous),

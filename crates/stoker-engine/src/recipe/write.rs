@@ -39,6 +39,7 @@ impl Recipe {
                 "attempts": fetch.attempts,
                 "connect-timeout": write_duration(fetch.connect_timeout),
                 "read-timeout": write_duration(fetch.read_timeout),
+                "deadline": write_duration(fetch.deadline),
                 "endpoint": fetch.endpoint,
                 "region": fetch.region,
                 "anonymous": fetch.anonymous,

@@ -126,3 +126,53 @@ fn a_store_that_falls_silent_is_given_up_after_the_read_timeout() {
     assert_eq!(fetcher.read_blocking(&whole("key")).unwrap(), vec![7; 100]);
     assert_eq!(metrics.fetch.retries.get(), 1);
 }
+
+#[test]
+fn an_error_names_the_request_as_the_store_does() {
+    let endpoint = raw(|number, head, stream| {
+        let ids = [("x-amz-request-id", "4442587FB7D0A2F9"), ("x-amz-id-2", "vlR7PnpV2Ce81l0=")];
+        if head.contains("/cut") {
+            // The answer is good, its body is not.
+            reply(stream, "200 OK", &[ids[0], ("content-length", "100")], &[0; 3][..number % 3]);
+        } else {
+            reply(stream, "403 Forbidden", &[ids[0], ids[1], ("content-length", "0")], b"");
+        }
+    });
+    let settings = recipe::Fetch { attempts: 2, ..settings(endpoint) };
+    let (fetcher, _) = fetcher(&settings);
+    let error = fetch_error(fetcher.read_blocking(&whole("key")));
+    assert_eq!(error.request_id.as_deref(), Some("4442587FB7D0A2F9 vlR7PnpV2Ce81l0="));
+    let text = error.to_string();
+    let named = "(HTTP 403, request 4442587FB7D0A2F9 vlR7PnpV2Ce81l0=)";
+    assert!(text.contains(named), "{text}");
+    let error = fetch_error(fetcher.read_blocking(&whole("cut")));
+    assert!(error.to_string().contains("(request 4442587FB7D0A2F9) after 2 attempts"), "{error}");
+}
+
+#[test]
+fn a_read_ends_at_its_deadline_however_many_attempts_there_may_be() {
+    let endpoint = raw(|_, _, stream| {
+        reply(stream, "500 Internal Server Error", &[("content-length", "0")], b"");
+    });
+    let deadline = Duration::from_millis(300);
+    let (fetcher, metrics) =
+        fetcher(&recipe::Fetch { attempts: 100, deadline, ..settings(endpoint) });
+    let error = fetch_error(fetcher.read_blocking(&whole("key")));
+    assert_eq!((error.kind, error.status), (FetchErrorKind::Transient, Some(500)), "{error}");
+    assert!(error.reason.ends_with("fetch.deadline of 300ms is over"), "{error}");
+    assert!((1..100).contains(&error.attempts), "{error}");
+    assert_eq!(metrics.fetch.requests.get(), u64::from(error.attempts));
+}
+
+#[test]
+fn the_wait_that_a_busy_store_asks_for_must_end_before_the_deadline() {
+    let endpoint = raw(|_, _, stream| {
+        let headers = [("content-length", "0"), ("retry-after", "30")];
+        reply(stream, "503 Slow Down", &headers, b"");
+    });
+    let deadline = Duration::from_secs(20);
+    let (fetcher, metrics) = fetcher(&recipe::Fetch { deadline, ..settings(endpoint) });
+    let error = fetch_error(fetcher.read_blocking(&whole("key")));
+    assert!(error.reason.contains("fetch.deadline of 20s"), "{error}");
+    assert_eq!((error.attempts, metrics.fetch.throttled.get()), (1, 1));
+}

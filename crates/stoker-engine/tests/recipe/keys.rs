@@ -96,6 +96,7 @@ fn defaults_are_what_the_documentation_says() {
         ("fetch", "attempts", json!(8), "8."),
         ("fetch", "connect-timeout", json!("5s"), "5 s."),
         ("fetch", "read-timeout", json!("10s"), "10 s;"),
+        ("fetch", "deadline", json!("300s"), "5 min;"),
         ("fetch", "anonymous", json!(false), ""),
         ("fetch", "requester-pays", json!(false), "No."),
         ("fetch", "checksum", json!(false), "No:"),

@@ -94,7 +94,7 @@ prop_compose! {
     fn fetches()(
         concurrency in 1_u32..=4096,
         attempts in 1_u32..=100,
-        (connect_timeout, read_timeout) in (millis(), millis()),
+        (connect_timeout, read_timeout, deadline) in (millis(), millis(), millis()),
         endpoint in of("https?://[a-z]{1,9}(:[1-9]{1,4})?"),
         region in of("[a-z]{1,3}-[a-z]{1,5}-[1-9]"),
         (anonymous, checksum, requester_pays) in any::<(bool, bool, bool)>(),
@@ -103,8 +103,8 @@ prop_compose! {
         cache in of((path(), 1_u64 << 20..=1 << 50)),
     ) -> Fetch {
         Fetch {
-            concurrency, attempts, connect_timeout, read_timeout, endpoint, region, anonymous,
-            addressing, requester_pays, ca_file, checksum,
+            concurrency, attempts, connect_timeout, read_timeout, deadline, endpoint, region,
+            anonymous, addressing, requester_pays, ca_file, checksum,
             cache: cache.map(|(path, size)| Cache { path, size }),
         }
     }

@@ -182,6 +182,7 @@ fn an_error_of_the_store_is_passed_on_as_it_is() {
             status: Some(403),
             reason: "refused".to_owned(),
             hint: None,
+            request_id: None,
             uri: URI.to_owned(),
         }))
     }

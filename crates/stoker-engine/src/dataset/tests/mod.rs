@@ -144,6 +144,7 @@ impl Store for Bucket {
                 status: Some(404),
                 reason: "no such object".to_owned(),
                 hint: None,
+                request_id: None,
                 uri: object.to_string(),
             }))
         })

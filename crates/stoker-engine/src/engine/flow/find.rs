@@ -180,7 +180,7 @@ impl Line {
         let size = extent.range.as_ref().map_or(0, |range| range.end - range.start);
         let mut permit = self.budget.take(claim, size).await?;
         permit.need(size, || format!("the line at {origin}"))?;
-        let bytes = self.rooms.fetcher.read(extent, |_| future::ready(Ok(()))).await?;
+        let bytes = self.rooms.fetcher.at(claim).read(extent, |_| future::ready(Ok(()))).await?;
         Ok((bytes, Arc::new(permit)))
     }
 
@@ -215,7 +215,7 @@ impl Line {
     ) -> Result<Option<(ImageBytes, Permit)>> {
         let most = image::BEGINNING as u64;
         let mut permit = self.budget.take(claim, most).await?;
-        let (bytes, size) = self.rooms.fetcher.beginning(extent, most).await?;
+        let (bytes, size) = self.rooms.fetcher.at(claim).beginning(extent, most).await?;
         if size != Fetcher::UNTOLD {
             self.rooms.admissible(extent, size)?;
         }
@@ -241,7 +241,7 @@ impl Line {
             }
             Ok(())
         };
-        let bytes = self.rooms.fetcher.read(extent, admit).await?;
+        let bytes = self.rooms.fetcher.at(claim).read(extent, admit).await?;
         let size = bytes.len() as u64;
         self.rooms.admissible(extent, size)?;
         held().need(size, name)?;

@@ -8,14 +8,13 @@ use bytes::Bytes;
 use super::entry::{Name, Version};
 use super::{Cache, Wanted};
 use crate::error::Result;
-use crate::fetch::Room;
-use crate::fetch::read::read as read_store;
 use crate::fetch::store::Store;
+use crate::fetch::{Fetcher, Room};
 use crate::sample::{Extent, Scheme};
 
 /// Reads an extent from the cache, and what is not there from the store.
 pub(in crate::fetch) async fn read<F, W>(
-    room: &Room,
+    fetcher: &Fetcher,
     cache: &Arc<Cache>,
     extent: &Extent,
     admit: F,
@@ -24,8 +23,9 @@ where
     F: Fn(u64) -> W,
     W: Future<Output = Result<()>>,
 {
+    let room = &fetcher.room;
     let Some(wanted) = wanted(room, extent) else {
-        return read_store(room, extent, None, admit).await.map(|(bytes, _)| bytes);
+        return fetcher.read_store(extent, admit).await.map(|(bytes, _)| bytes);
     };
     let mut granted = None;
     if let Some(spot) = cache.known.find(wanted.name) {
@@ -38,7 +38,7 @@ where
     cache.meter().misses.add(1);
     cache.look_soon(room);
     let more = async |size| if granted == Some(size) { Ok(()) } else { admit(size).await };
-    let (bytes, version) = read_store(room, extent, None, more).await?;
+    let (bytes, version) = fetcher.read_store(extent, more).await?;
     cache.offer(room, wanted, Version::of(version.as_deref()), &bytes);
     Ok(bytes)
 }

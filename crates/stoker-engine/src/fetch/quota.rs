@@ -1,0 +1,151 @@
+//! How many second requests a store may be sent beside the first ones.
+//!
+//! [`Quota`] is for those that repeat a failed one. The numbers are those of AWS's own clients: a
+//! retry costs 14 tokens, or 5 where the store asked for relief, and an answer brings one back. A
+//! store that fails altogether is so not asked again by everyone at once. Whoever finds no tokens
+//! waits longer, but is not given up for it: a run with weeks to go outlives the store's bad minutes.
+//!
+//! [`Spare`] is for those that are sent before the first one has failed, because it is late. They
+//! are at most one in twenty; and none where more than one in ten is late, as that is a store that
+//! is slow as a whole, and more requests would make it slower.
+
+use super::failure::Again;
+
+/// Tokens at most, and at first.
+const TOKENS: f64 = 500.0;
+
+/// Retries of requests to one store.
+#[derive(Debug)]
+pub(super) struct Quota(f64);
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self(TOKENS)
+    }
+}
+
+impl Quota {
+    /// A request was answered.
+    pub(super) fn answered(&mut self) {
+        self.0 = (self.0 + 1.0).min(TOKENS);
+    }
+
+    /// Whether a retry may be made soon.
+    pub(super) fn spend(&mut self, again: Again) -> bool {
+        let cost = match again {
+            Again::Never => return false,
+            Again::Soon => 14.0,
+            Again::Later => 5.0,
+        };
+        let has = self.0 >= cost;
+        if has {
+            self.0 -= cost;
+        }
+        has
+    }
+}
+
+/// Second requests per first one.
+const SHARE: f64 = 0.05;
+/// Saved for a bad moment.
+const SAVED: f64 = 20.0;
+/// Share of late requests from which on none is repeated.
+const SLOW: f64 = 0.10;
+/// How many requests that share is taken over, about.
+const MEMORY: f64 = 200.0;
+
+/// Second requests to one store.
+#[derive(Debug)]
+pub(super) struct Spare {
+    tokens: f64,
+    /// Share of requests that were late.
+    late: f64,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self { tokens: 0.0, late: SHARE }
+    }
+}
+
+impl Spare {
+    /// A first request is sent.
+    pub(super) fn sent(&mut self) {
+        self.tokens = (self.tokens + SHARE).min(SAVED);
+    }
+
+    /// One was answered in time.
+    pub(super) fn in_time(&mut self) {
+        self.late -= self.late / MEMORY;
+    }
+
+    /// One is late: whether there may be a second one.
+    pub(super) fn late(&mut self) -> bool {
+        self.late += (1.0 - self.late) / MEMORY;
+        let may = self.late <= SLOW && self.tokens >= 1.0;
+        if may {
+            self.tokens -= 1.0;
+        }
+        may
+    }
+
+    /// The second one was not needed after all, and not sent.
+    pub(super) fn give_back(&mut self) {
+        self.tokens += 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_of_a_store_that_fails_are_few_and_come_back_with_its_answers() {
+        let mut quota = Quota::default();
+        let soon = (0..1000).filter(|_| quota.spend(Again::Soon)).count();
+        assert_eq!(soon, 35);
+        assert_eq!((0..10).filter(|_| quota.spend(Again::Later)).count(), 2);
+        (0..14).for_each(|_| quota.answered());
+        assert!(quota.spend(Again::Soon) && !quota.spend(Again::Soon));
+        // One in twenty may fail for ever.
+        let spent = |quota: &mut Quota| {
+            (0..19).for_each(|_| quota.answered());
+            quota.spend(Again::Soon)
+        };
+        assert!((0..10_000).all(|_| spent(&mut quota)));
+    }
+
+    #[test]
+    fn second_requests_are_one_in_twenty_at_most() {
+        let mut spare = Spare::default();
+        let mut second = 0;
+        for number in 0..10_000 {
+            spare.sent();
+            // Every eleventh is late.
+            if number % 11 == 0 {
+                second += u32::from(spare.late())
+            } else {
+                spare.in_time()
+            }
+            assert!(f64::from(second) <= 0.05 * f64::from(number + 1) + 1e-6);
+        }
+        assert!(second > 450, "{second}");
+    }
+
+    #[test]
+    fn a_store_that_is_slow_as_a_whole_gets_none_until_it_is_better() {
+        let mut spare = Spare::default();
+        let mut go = |late: fn(u32) -> bool, requests| {
+            let mut second = 0;
+            for number in 0..requests {
+                spare.sent();
+                if late(number) { second += u32::from(spare.late()) } else { spare.in_time() }
+            }
+            second
+        };
+        assert!((40..=51).contains(&go(|number| number % 20 == 0, 1000)));
+        assert!(go(|_| true, 1000) <= 12);
+        assert_eq!(go(|number| number % 5 == 0, 1000), 0);
+        assert!(go(|number| number % 20 == 0, 1000) > 20);
+    }
+}
