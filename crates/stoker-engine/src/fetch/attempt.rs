@@ -11,15 +11,13 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse};
-use reqwest::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RANGE,
-};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, IF_MATCH, RANGE};
 use reqwest::{Method, StatusCode};
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use crate::error::FetchErrorKind;
 use crate::metrics::{Metrics, Room, nanos};
-use crate::sample::Location;
+use crate::sample::{Location, Scheme};
 
 use super::checksum::Checksum;
 use super::failure::{Again, Failure};
@@ -250,8 +248,9 @@ fn request(remote: &Remote, place: &Place, ask: &Ask) -> Result<HttpRequest, Fai
 /// Checks the headers of a good answer against what was asked.
 fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened, Failure> {
     let (head, body) = answer.into_parts();
-    let length = text(&head.headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    let version = strong_version(&head.headers);
+    let length =
+        headers::text(&head.headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    let version = headers::strong_version(&head.headers);
     let request_id = headers::request_id(&head.headers);
     if ask.version.is_some() && version.is_some() && version != ask.version {
         let before = ask.version.as_deref().unwrap_or_default();
@@ -261,6 +260,9 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
         let (whole, body) = (length, Body::Empty);
         let checksum = None;
         return Ok(Opened { version, length, whole, checksum, request_id, body, in_flight });
+    }
+    if ask.object.scheme == Scheme::S3 && headers::is_error(&head.headers) {
+        return Err(Failure::transient("the store sent an error in place of the object"));
     }
     let checksum = Checksum::told(&head.headers).filter(|_| ask.checksum);
     let (length, whole) = match &ask.range {
@@ -287,8 +289,8 @@ fn check_range(
     if status != StatusCode::PARTIAL_CONTENT {
         return Err(Failure::transient("the store ignored the range"));
     }
-    let told = text(headers, &CONTENT_RANGE).unwrap_or_default();
-    let (first, last, whole) = content_range(told)
+    let told = headers::text(headers, &CONTENT_RANGE).unwrap_or_default();
+    let (first, last, whole) = headers::content_range(told)
         .ok_or_else(|| Failure::transient(format!("the store answered the range {told:?}")))?;
     let ends = may_end && whole == Some(last + 1) && last + 1 < range.end;
     if first == range.start && (last + 1 == range.end || ends) {
@@ -298,23 +300,6 @@ fn check_range(
     } else {
         Err(Failure::transient(format!("the store answered another range, {told}")))
     }
-}
-
-/// First and last byte, and the size of the whole where it is told.
-pub(super) fn content_range(told: &str) -> Option<(u64, u64, Option<u64>)> {
-    let (range, whole) = told.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let last = last.parse().ok().filter(|last| *last < u64::MAX)?;
-    Some((first.parse().ok()?, last, whole.parse().ok()))
-}
-
-/// The ETag, if a condition may name it.
-fn strong_version(headers: &HeaderMap) -> Option<String> {
-    text(headers, &ETAG).filter(|etag| etag.starts_with('"')).map(str::to_owned)
-}
-
-fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    headers.get(name)?.to_str().ok()
 }
 
 pub(super) fn changed(reason: impl Into<String>) -> Failure {

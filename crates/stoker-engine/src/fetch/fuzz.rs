@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::attempt::content_range;
+use super::headers::content_range;
 use super::{list, refusal};
 use crate::sample::{Location, Scheme};
 

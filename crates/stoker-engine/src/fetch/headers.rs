@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderName, RETRY_AFTER};
 
 /// Names of requests in the words of S3, Azure and Google, for their support.
 const IDS: [&str; 4] =
@@ -38,9 +38,34 @@ pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
     Some(then.duration_since(time(DATE.as_str())?).unwrap_or_default())
 }
 
+/// Whether these are the headers of an error, whatever the status says: S3 may notice that it fails
+/// when it has said 200 already. Objects have an entity tag; an object that holds such an error as its
+/// bytes has one too.
+pub(super) fn is_error(headers: &HeaderMap) -> bool {
+    let is_xml = text(headers, &CONTENT_TYPE).is_some_and(|told| told.contains("xml"));
+    is_xml && !headers.contains_key(ETAG)
+}
+
+/// First and last byte, and the size of the whole where it is told.
+pub(super) fn content_range(told: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (range, whole) = told.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let last = last.parse().ok().filter(|last| *last < u64::MAX)?;
+    Some((first.parse().ok()?, last, whole.parse().ok()))
+}
+
+/// The ETag, if a condition may name it.
+pub(super) fn strong_version(headers: &HeaderMap) -> Option<String> {
+    text(headers, &ETAG).filter(|etag| etag.starts_with('"')).map(str::to_owned)
+}
+
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use reqwest::header::{HeaderName, HeaderValue};
+    use reqwest::header::HeaderValue;
 
     use super::*;
 
@@ -74,5 +99,14 @@ mod tests {
         }
         assert_eq!(told(&[after]), None);
         assert_eq!(told(&[]), None);
+    }
+
+    #[test]
+    fn an_answer_without_a_tag_and_of_an_errors_type_is_an_error() {
+        let xml = ("content-type", "application/xml");
+        assert!(is_error(&headers(&[xml])));
+        assert!(!is_error(&headers(&[xml, ("etag", "\"1\"")])));
+        assert!(!is_error(&headers(&[("content-type", "image/jpeg")])));
+        assert!(!is_error(&headers(&[])));
     }
 }

@@ -230,8 +230,12 @@ impl Fetcher {
 
     /// Which of some extents of objects (of some there may be none) one request should bring
     /// together, since they lie near each other: each is in at most one joint, and those that are
-    /// in none are read by themselves. A joint has at most `most` bytes.
+    /// in none are read by themselves. A joint has at most `most` bytes. With a local cache there are
+    /// none: it keeps what was read, and what joints are is another thing in the next epoch.
     pub fn joints(&self, extents: &[Option<Extent>], most: u64) -> Vec<Joint> {
+        if self.room.cache.get().is_some() {
+            return Vec::new();
+        }
         joint::joints(extents, most, |object| self.room.paces.gap(object))
     }
 

@@ -13,6 +13,7 @@ use super::depth::Depth;
 use super::front::Front;
 use crate::engine::{Batch, Flow};
 use crate::error::{Error, Result};
+use crate::metrics::Limits;
 
 /// A trainer that takes nothing for so long has stopped for something else; then nobody looks until
 /// it goes on.
@@ -117,7 +118,8 @@ impl Ahead {
         let (prefetch, batch_size) = (rooms.recipe.engine.prefetch, rooms.recipe.pack.batch_size);
         let flow = Arc::new(Flow::start(rooms)?);
         self.front.window().into_iter().for_each(|start| flow.learn(start));
-        running.depth = Some(Depth::new(prefetch, batch_size, flow.workers()));
+        let memory = self.front.rooms().metrics.limits.get().map_or(u64::MAX, Limits::memory);
+        running.depth = Some(Depth::new(prefetch, batch_size, flow.workers(), memory));
         running.flow = Some(Arc::clone(&flow));
         self.work(&mut running);
         Ok(flow)

@@ -27,6 +27,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Most batches brought in ahead.
 const MOST: u64 = 1024;
 
+/// Memory for each sample brought in ahead: what it takes beside its bytes, several times over. Small
+/// samples that are taken fast would else be far more than the budget for bytes knows of.
+const FOR_EACH: u64 = 64 << 10;
+
 /// The latest batches that tell how fast they are taken.
 const OBSERVED: usize = 16;
 
@@ -46,17 +50,26 @@ pub(super) struct Depth {
     /// Samples of a batch, or a guess at them where they are packed by tokens.
     batch_size: u64,
     workers: u64,
+    /// Most batches brought in.
+    most: u64,
     taken: VecDeque<Instant>,
     batches: u64,
     images: u64,
 }
 
 impl Depth {
-    pub(super) fn new(fixed: Option<u32>, batch_size: Option<u32>, workers: usize) -> Self {
+    pub(super) fn new(
+        fixed: Option<u32>,
+        batch_size: Option<u32>,
+        workers: usize,
+        memory: u64,
+    ) -> Self {
+        let batch_size = batch_size.map_or(PACKED, u64::from).max(1);
         Self {
             fixed: fixed.map(u64::from),
-            batch_size: batch_size.map_or(PACKED, u64::from).max(1),
+            batch_size,
             workers: workers as u64,
+            most: (memory / FOR_EACH / batch_size).min(MOST),
             taken: VecDeque::with_capacity(OBSERVED),
             batches: 0,
             images: 0,
@@ -77,7 +90,7 @@ impl Depth {
     pub(super) fn brought_in(&self) -> u64 {
         let by_rule = || {
             let first = FIRST.div_ceil(self.batch_size);
-            self.in_lead().unwrap_or(0).max(first).clamp(self.filled(), MOST)
+            self.in_lead().unwrap_or(0).max(first).min(self.most).max(self.filled())
         };
         self.fixed.unwrap_or_else(by_rule)
     }
@@ -115,6 +128,8 @@ impl Depth {
 mod tests {
     use super::*;
 
+    const GIB: u64 = 1 << 30;
+
     /// Depths after batches of so many images were taken at that pace.
     fn after(depth: &mut Depth, batches: u32, pace: Duration, images: u64) {
         let start = Instant::now();
@@ -123,22 +138,22 @@ mod tests {
 
     #[test]
     fn what_the_recipe_says_holds() {
-        let mut depth = Depth::new(Some(0), Some(8), 2);
+        let mut depth = Depth::new(Some(0), Some(8), 2, GIB);
         after(&mut depth, 20, Duration::from_millis(1), 8);
         assert_eq!(depth.brought_in(), 0);
-        assert_eq!(Depth::new(Some(1024), None, 2).brought_in(), 1024);
+        assert_eq!(Depth::new(Some(1024), None, 2, GIB).brought_in(), 1024);
     }
 
     #[test]
     fn at_first_as_many_samples_are_brought_in_whatever_the_batch() {
-        let first = |batch_size| Depth::new(None, Some(batch_size), 2).brought_in();
+        let first = |batch_size| Depth::new(None, Some(batch_size), 2, GIB).brought_in();
         assert_eq!([1, 8, 256, 1000].map(first), [256, 32, 4, 4]);
     }
 
     #[test]
     fn a_fast_trainer_has_half_a_second_brought_in_and_a_slow_one_what_there_was() {
         let ahead = |pace| {
-            let mut depth = Depth::new(None, Some(8), 2);
+            let mut depth = Depth::new(None, Some(8), 2, GIB);
             after(&mut depth, 40, Duration::from_millis(pace), 8);
             depth.brought_in()
         };
@@ -146,8 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn small_samples_that_are_taken_fast_are_bounded_by_memory() {
+        let ahead = |batch_size, memory| {
+            let mut depth = Depth::new(None, Some(batch_size), 2, memory);
+            after(&mut depth, 40, Duration::from_micros(100), 0);
+            depth.brought_in()
+        };
+        assert_eq!(ahead(8, GIB), 1024);
+        assert_eq!(ahead(500, 64 << 20), 6, "as many as are filled for two workers");
+        assert_eq!(ahead(64, 64 << 20), 16);
+    }
+
+    #[test]
     fn a_few_large_batches_keep_the_workers_busy_or_many_small_ones() {
-        let filled = |batch_size, workers| Depth::new(None, Some(batch_size), workers).filled();
+        let filled =
+            |batch_size, workers| Depth::new(None, Some(batch_size), workers, GIB).filled();
         assert_eq!(filled(8, 2), 4);
         assert_eq!(filled(8, 64), 24);
         assert_eq!(filled(1, 16), 48);
@@ -155,10 +183,10 @@ mod tests {
 
     #[test]
     fn images_count_and_not_samples() {
-        let mut depth = Depth::new(None, Some(8), 16);
+        let mut depth = Depth::new(None, Some(8), 16, GIB);
         after(&mut depth, 10, Duration::from_millis(50), 24);
         assert_eq!(depth.filled(), 4);
-        let mut without = Depth::new(None, Some(8), 16);
+        let mut without = Depth::new(None, Some(8), 16, GIB);
         after(&mut without, 10, Duration::from_millis(50), 0);
         assert_eq!(without.filled(), 48);
     }
@@ -166,17 +194,17 @@ mod tests {
     #[test]
     fn a_step_is_looked_at_several_times_but_not_too_often() {
         let pause = |pace| {
-            let mut depth = Depth::new(None, Some(8), 2);
+            let mut depth = Depth::new(None, Some(8), 2, GIB);
             after(&mut depth, 20, Duration::from_millis(pace), 8);
             depth.pause().as_millis()
         };
         assert_eq!([1, 16, 80, 2000].map(pause), [1, 2, 10, 20]);
-        assert_eq!(Depth::new(None, Some(8), 2).pause(), SHORTEST_PAUSE);
+        assert_eq!(Depth::new(None, Some(8), 2, GIB).pause(), SHORTEST_PAUSE);
     }
 
     #[test]
     fn batches_taken_at_the_same_moment_are_no_pace() {
-        let mut depth = Depth::new(None, Some(8), 2);
+        let mut depth = Depth::new(None, Some(8), 2, GIB);
         after(&mut depth, 5, Duration::ZERO, 8);
         assert_eq!(depth.brought_in(), 32);
     }

@@ -45,6 +45,13 @@ pub struct Limits {
     pub is_u8: bool,
 }
 
+impl Limits {
+    /// All memory.
+    pub fn memory(&self) -> u64 {
+        self.compressed_bytes + self.batch_bytes
+    }
+}
+
 /// What limits the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

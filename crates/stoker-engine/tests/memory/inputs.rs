@@ -218,9 +218,7 @@ fn tiny_samples() {
     let source = folder.path().join("tiny.jsonl");
     std::fs::write(&source, text).unwrap();
     let memory = 64 * MIB;
-    // Each sample on its way takes some 10 KiB, so how many there are has to be told: this consumer
-    // takes thirty thousand in the two seconds that a loader works ahead.
-    let more = json!({"pack": {"batch-size": 500}, "engine": {"prefetch": 8}});
+    let more = json!({"pack": {"batch-size": 500}});
     let ran = run(recipe(&source, "64MiB", more), SECOND).unwrap();
     assert_eq!(ran.samples, 100_000);
     assert!(ran.grown <= memory + overhead(memory, 2, 0), "{} MiB", ran.grown / MIB);
