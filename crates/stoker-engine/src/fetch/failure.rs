@@ -131,9 +131,12 @@ impl Failure {
 
 /// A certificate that this machine has no reason to trust: another attempt meets the same one.
 fn untrusted(error: &(dyn std::error::Error + 'static)) -> Option<Failure> {
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    let error = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let Some(rustls::Error::InvalidCertificate(why)) = error else { return None };
+    let mut error = error;
+    // Each layer of a connection may put it into an error of I/O of its own.
+    while let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        error = inner;
+    }
+    let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() else { return None };
     let reason = format!("the store's certificate is not trusted ({why:?})");
     Some(Failure::permanent(FetchErrorKind::Unconfigured, reason).hint(
         "for a store with an authority of its own, set fetch.ca-file to its certificate (PEM)",

@@ -28,6 +28,8 @@ pub(super) struct Pins(Mutex<HashMap<Arc<Location>, Pin>>);
 struct Pin {
     version: Option<String>,
     size: Option<u64>,
+    /// Whether it was asked for as such, before anything was read.
+    told: bool,
 }
 
 impl Pins {
@@ -37,9 +39,10 @@ impl Pins {
         self.lock().get(&extent.object)?.version.clone()
     }
 
-    /// The version of an object, if it is known.
+    /// The version that an object had when the data were opened, if that was asked for: what an answer
+    /// told later another run does not know, when it asks for nothing.
     pub(super) fn of(&self, object: &Location) -> Option<String> {
-        self.lock().get(object)?.version.clone()
+        self.lock().get(object).filter(|pin| pin.told)?.version.clone()
     }
 
     /// What some data mean at the versions that are known, as a number.
@@ -54,7 +57,7 @@ impl Pins {
     /// Takes note of what the store was asked about an object as such: whoever asks begins anew.
     pub(super) fn set(&self, object: &Arc<Location>, info: &ObjectInfo) {
         if object.scheme != Scheme::File {
-            let pin = Pin { version: info.version.clone(), size: Some(info.size) };
+            let pin = Pin { version: info.version.clone(), size: Some(info.size), told: true };
             self.lock().insert(Arc::clone(object), pin);
         }
     }

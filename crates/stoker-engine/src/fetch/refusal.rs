@@ -55,7 +55,11 @@ impl Secrets {
     }
 
     fn among<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
-        let words = texts.flat_map(|text| text.split(|letter: char| !letter.is_alphanumeric()));
+        // Whole, and word by word.
+        let of = |text: &'a str| {
+            std::iter::once(text).chain(text.split(|letter: char| !letter.is_alphanumeric()))
+        };
+        let words = texts.flat_map(of);
         Self(words.filter(|word| word.len() >= Self::SHORTEST).map(str::to_owned).collect())
     }
 

@@ -21,14 +21,11 @@ use super::formats::{self, Chat};
 use super::{PATIENCE, Seen, common, rank, see};
 
 /// Cells that fail today, and why.
-const OPEN: [(&str, &str); 7] = [
-    ("passing error-body of a whole object", "an error in a good answer is taken for the object"),
+const OPEN: [(&str, &str); 4] = [
     ("passing short-untold of a whole object", "an answer without a length is taken as it comes"),
     ("passing expired at a HEAD", "without a body, its answer says no more than 400"),
     ("passing redirect", "another region is not asked, only named"),
-    ("staying error-body", "an error in a good answer is taken for the object"),
     ("staying drip", "only silence is noticed, not a trickle"),
-    ("staying replaced", "reads are not held to the version that was indexed"),
 ];
 
 /// How long a run may show nothing in a cell of [`OPEN`], some of which hang.

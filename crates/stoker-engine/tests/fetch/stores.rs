@@ -267,9 +267,9 @@ fn azure_is_asked_with_a_shared_key_as_its_documentation_has_it() {
         line.unwrap_or_else(|| panic!("{name}: {head}")).split_once(": ").unwrap().1
     };
     let text = format!(
-        "GET\n\n\n\n\n\n\n\n\n\n\n{}\nx-ms-date:{}\nx-ms-version:{}\n/me/box/a%20b/%C3%BC.jpg",
+        "GET\n\n\n\n\n\n{}\n\n\n\n\n{}\nx-ms-version:{}\n/me/box/a%20b/%C3%BC.jpg",
+        value("date"),
         value("range"),
-        value("x-ms-date"),
         value("x-ms-version"),
     );
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
