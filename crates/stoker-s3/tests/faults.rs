@@ -184,7 +184,7 @@ fn the_store_answers_with_errors_in_the_words_of_s3() {
         let said = answer.headers.get("retry-after").map(String::as_str);
         match fault {
             Fault::Status { retry_after: Some(_), as_date: false, .. } => {
-                assert_eq!(said, Some("3"))
+                assert_eq!(said, Some("3"));
             }
             // Tue, 29 Apr 2014 18:30:38 GMT
             Fault::Status { as_date: true, .. } => {

@@ -115,17 +115,14 @@ pub(super) fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::clone(&ring))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let config = match Verifier::new_with_extra_roots(more.clone(), ring) {
-        Ok(verifier) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth(),
+    let config = if let Ok(verifier) = Verifier::new_with_extra_roots(more.clone(), ring) {
+        let verifier = Arc::new(verifier);
+        builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+    } else {
         // A machine without certificates has those of the file; without them HTTPS fails by itself.
-        Err(_) => {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(more);
-            builder.with_root_certificates(roots).with_no_client_auth()
-        }
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(more);
+        builder.with_root_certificates(roots).with_no_client_auth()
     };
     Ok(config)
 }

@@ -123,9 +123,9 @@ mod tests {
             spare.sent();
             // Every eleventh is late.
             if number % 11 == 0 {
-                second += u32::from(spare.late())
+                second += u32::from(spare.late());
             } else {
-                spare.in_time()
+                spare.in_time();
             }
             assert!(f64::from(second) <= 0.05 * f64::from(number + 1) + 1e-6);
         }

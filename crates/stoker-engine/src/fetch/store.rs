@@ -39,7 +39,7 @@ const KEY: AsciiSet =
 #[derive(Debug)]
 pub(super) enum Store {
     Files,
-    Remote(Remote),
+    Remote(Box<Remote>),
 }
 
 /// One that is asked over HTTP.
@@ -98,7 +98,7 @@ impl Opener {
                 Remote::new(client, Signer::Unsigned, String::new())
             }
         };
-        Ok(Store::Remote(remote))
+        Ok(Store::Remote(Box::new(remote)))
     }
 
     fn s3(&self, bucket: &str) -> Result<Remote, Failure> {

@@ -258,22 +258,23 @@ impl Window {
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .expect("there are three");
         let share = 100.0 * part / all.as_secs_f64().max(f64::MIN_POSITIVE);
-        let mut words = format!(
-            "the trainer waits {:.1} %: cores are the limit, {workers} of {workers} workers are busy, \
-             {share:.0} % of it with {room}; ",
-            wait * 100.0
-        );
         // With a trainer that does nothing itself, no number of cores ends the wait.
-        if wait < 0.95 {
+        let helps = if wait < 0.95 {
             let more = (workers as f64 * wait / (1.0 - wait)).ceil();
-            words += &format!("{more:.0} more cores, here or as data workers (stoker.ray), end it");
+            format!("{more:.0} more cores, here or as data workers (stoker.ray), end it")
         } else {
-            words += "more cores, here or as data workers (stoker.ray), make it faster";
-        }
-        if !self.limits.is_u8 && vision > 0.25 * all.as_secs_f64() {
-            words += "; so does vision.pixels = \"u8\", which leaves the last step to the device";
-        }
-        words
+            "more cores, here or as data workers (stoker.ray), make it faster".to_owned()
+        };
+        let u8 = if !self.limits.is_u8 && vision > 0.25 * all.as_secs_f64() {
+            "; vision.pixels = \"u8\" leaves the last step to the device"
+        } else {
+            ""
+        };
+        format!(
+            "the trainer waits {:.1} %: cores are the limit, {workers} of {workers} workers are busy, \
+             {share:.0} % of it with {room}; {helps}{u8}",
+            wait * 100.0
+        )
     }
 }
 
@@ -355,7 +356,7 @@ mod tests {
         check(|window| window.work.throttled = 30, Limit::Throttling, &["30 of 1000"]);
         check(|window| window.first_byte = Some(0.02), Limit::Bandwidth, &["102.4 MiB", "network"]);
         let many = |window: &mut Window| {
-            window.work.in_flight = Duration::from_secs(600);
+            window.work.in_flight = Duration::from_mins(10);
             window.work.requests = 6000;
         };
         check(many, Limit::Requests, &["all 64 requests", "fetch.concurrency"]);

@@ -170,10 +170,15 @@ fn named(run: &Run, cell: &Staying) -> Result<(), String> {
     let key = cell.key.trim_start_matches('*');
     let right = (*kind, *status) == (cell.kind, cell.status)
         && uri.contains(key)
-        && range.is_some() != key.ends_with(".jpg")
+        && range.is_none() == is(key, "jpg")
         && tried
         && error.to_string().contains(uri.as_str());
     if right { Ok(()) } else { Err(format!("{error:?}")) }
+}
+
+/// Whether a key ends so.
+fn is(key: &str, extension: &str) -> bool {
+    key.rsplit_once('.').is_some_and(|(_, end)| end == extension)
 }
 
 /// Fails for what fails and is not open, and for what is open and does not fail; tells what is open.
@@ -361,7 +366,7 @@ fn a_fault_that_stays_ends_the_run_by_its_name() {
     let cells = staying().into_iter().map(|cell| {
         let name = format!("staying {}", cell.name);
         // What is read of a shard from its first byte on is its index.
-        let bytes = cell.key.ends_with(".tar").then_some((1, u64::MAX));
+        let bytes = is(cell.key, "tar").then_some((1, u64::MAX));
         let faults = rules(of(cell.key, Rule { bytes, ..Rule::new(cell.fault.clone()) }));
         let run = bed.run(&faults, TRIES, patience(&name));
         let result = named(&run, &cell);

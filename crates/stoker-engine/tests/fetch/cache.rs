@@ -264,7 +264,7 @@ fn one_of_many() {
     fs::write("failed", report(&metrics).failed.to_string()).unwrap();
 }
 
-fn start(folder: &Path, orders: [String; 6], limits: &str) -> Child {
+fn start(folder: &Path, orders: &[String; 6], limits: &str) -> Child {
     fs::create_dir_all(folder).unwrap();
     fs::write(folder.join("orders"), orders.join("\n")).unwrap();
     let own = std::env::current_exe().unwrap();
@@ -299,7 +299,7 @@ fn processes_that_share_a_folder_may_be_killed_at_any_moment() {
                     data.to_string(),
                     "true".to_owned(),
                 ];
-                start(&folder.path().join(number.to_string()), orders, "")
+                start(&folder.path().join(number.to_string()), &orders, "")
             })
             .collect();
         // A slow machine needs a while until there is anything to kill.
@@ -338,7 +338,7 @@ fn a_disk_that_is_full_is_counted_and_the_run_goes_on() {
     let orders = [server.endpoint(), objects, length, size, data, forever];
     // No file may have more than 64 blocks of 512 bytes: writes fail beyond, as on a full disk.
     let limits = "trap '' XFSZ; ulimit -f 64;";
-    let mut child = start(&folder.path().join("one"), orders, limits);
+    let mut child = start(&folder.path().join("one"), &orders, limits);
     assert!(child.wait().unwrap().success(), "it read everything");
     assert_eq!(fs::read_to_string(folder.path().join("one/failed")).unwrap(), "1");
     // What was written before that is whole, and what was not is cut off.

@@ -91,11 +91,11 @@ pub(super) fn outcome(
     server: &Server,
     home: &tempfile::TempDir,
     environment: &[(&str, &str)],
-) -> Result<Bytes, FetchError> {
+) -> Result<Bytes, Box<FetchError>> {
     let home = ("HOME", home.path().to_str().unwrap());
     let environment: Vec<_> = [home].iter().chain(environment).copied().collect();
     let (fetcher, _) = fetcher_in(&signed(server.endpoint()), &environment);
-    fetcher.read_blocking(&whole("key")).map_err(|error| fetch_error(Err::<(), _>(error)))
+    fetcher.read_blocking(&whole("key")).map_err(|error| Box::new(fetch_error(Err::<(), _>(error))))
 }
 
 #[test]

@@ -175,7 +175,9 @@ fn roles_are_taken_on_with_signed_requests_one_after_the_other() {
 /// The signature of a request as AWS's documentation of version 4 has it, worked out once more.
 fn signature(head: &str, body: &str, secret: &str) -> (String, String) {
     use ring::{digest, hmac};
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
+    let hex = |bytes: &[u8]| -> String {
+        bytes.iter().fold(String::new(), |text, it| format!("{text}{it:02x}"))
+    };
     let hash = |text: &str| hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
     let mac = |key: &[u8], text: &str| {
         hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
@@ -194,9 +196,9 @@ fn signature(head: &str, body: &str, secret: &str) -> (String, String) {
     for name in ["host", "x-amz-date", "content-type"] {
         assert!(signed.split(';').any(|header| header == name), "{signed}");
     }
-    let headers: String =
-        signed.split(';').map(|name| format!("{name}:{}\n", value(name))).collect();
-    let request = format!("POST\n/\n\n{headers}\n{signed}\n{}", hash(body));
+    let lines: Vec<_> = signed.split(';').map(|name| format!("{name}:{}", value(name))).collect();
+    let headers = lines.join("\n");
+    let request = format!("POST\n/\n\n{headers}\n\n{signed}\n{}", hash(body));
     let (_, scope) = part("Credential").split_once('/').unwrap();
     let text = format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", value("x-amz-date"), hash(&request));
     let first = format!("AWS4{secret}").into_bytes();

@@ -70,7 +70,7 @@ impl Injector {
             asked.headers.get(name.as_str()).is_some_and(|it| it.as_bytes() == value.as_bytes())
         };
         let later = asked.page.is_some();
-        rule.fault.fits(asked.operation, asked.range.is_some(), later)
+        rule.fault.fits(asked.operation, asked.range.is_some() || later)
             && (rule.operations.is_empty() || rule.operations.contains(&asked.operation))
             && self.keys[index].as_ref().is_none_or(|keys| keys.matches(&asked.path))
             && rule.requests.is_none_or(|requests| within(requests, number))

@@ -174,14 +174,14 @@ impl Fault {
         name.into()
     }
 
-    /// Whether it can happen to such a request; `part` is whether a range is asked for, `later`
-    /// whether a page behind the first is.
-    pub(super) fn fits(&self, operation: Operation, part: bool, later: bool) -> bool {
+    /// Whether it can happen to such a request; `part` is whether a range of an object is asked for, or
+    /// a page of a listing behind the first.
+    pub(super) fn fits(&self, operation: Operation, part: bool) -> bool {
         match self {
             Self::WrongRange {} | Self::NoRange {} | Self::WholeObject {} => {
                 operation == Operation::Get && part
             }
-            Self::RepeatPage {} => operation == Operation::List && later,
+            Self::RepeatPage {} => operation == Operation::List && part,
             Self::Replaced {} => matches!(operation, Operation::Get | Operation::Head),
             Self::ErrorBody {} => matches!(operation, Operation::Get | Operation::List),
             _ if self.is_damage() => operation == Operation::Get,
@@ -233,7 +233,7 @@ impl Rule {
         {
             return Err(format!("{name:?} is no name of a header"));
         }
-        let never = |&&operation: &&Operation| !self.fault.fits(operation, true, true);
+        let never = |&&operation: &&Operation| !self.fault.fits(operation, true);
         if let Some(operation) = self.operations.iter().find(never) {
             return Err(format!("{} can't happen to {operation}", self.fault.name()));
         }

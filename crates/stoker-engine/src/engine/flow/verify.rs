@@ -117,7 +117,7 @@ impl Line {
         let at_once = 2 * self.rooms.recipe.fetch.concurrency as usize;
         let examine = |(turn, row): (u64, RowInTurn)| {
             let line = Arc::clone(&self);
-            async move { (row.row().id(), line.examine(turn, row.row()).await) }
+            async move { (row.row().id(), Box::pin(line.examine(turn, row.row())).await) }
         };
         let rows = self.in_turns(self.rows(), Claim::from, |_, _| false);
         let mut examined = stream::iter(rows).map(examine).buffered(at_once);
@@ -147,7 +147,7 @@ impl Line {
     /// What is wrong with a row. An error is the store's, or nobody's.
     async fn examine(self: &Arc<Self>, turn: u64, row: RowOf<'_>) -> Result<Option<Finding>> {
         let id = row.id();
-        let (flaw, outcome) = match caught(self.first_flaw(turn, row)).await {
+        let (flaw, outcome) = match caught(Box::pin(self.first_flaw(turn, row))).await {
             Ok(None) => return Ok(None),
             Ok(Some((flaw, outcome))) => (flaw, self.outcome(outcome)),
             // Here a run ends, though it is but one sample that is to blame.

@@ -24,7 +24,7 @@ const DEFAULT: &str = "default";
 /// Both files.
 #[derive(Default)]
 pub(in crate::fetch) struct Profiles {
-    profiles: BTreeMap<String, Section>,
+    by_name: BTreeMap<String, Section>,
     /// `[sso-session NAME]` and `[services NAME]`.
     others: BTreeMap<String, Section>,
     files: [PathBuf; 2],
@@ -91,7 +91,7 @@ impl Profiles {
         for (title, section) in sections(&config)? {
             match title.split_once(' ') {
                 Some(("profile", name)) => {
-                    read.profiles.insert(name.to_owned(), section);
+                    read.by_name.insert(name.to_owned(), section);
                 }
                 Some(_) => {
                     read.others.insert(title, section);
@@ -102,11 +102,11 @@ impl Profiles {
         }
         // `[profile default]` goes before `[default]`.
         if let Some(section) = plain {
-            read.profiles.entry(DEFAULT.to_owned()).or_insert(section);
+            read.by_name.entry(DEFAULT.to_owned()).or_insert(section);
         }
         // What stands in both files is taken from the one that is made for it.
         for (name, section) in sections(&credentials)? {
-            read.profiles.entry(name).or_default().extend(section);
+            read.by_name.entry(name).or_default().extend(section);
         }
         read.files = [config, credentials];
         Ok(read)
@@ -114,7 +114,7 @@ impl Profiles {
 
     /// What the profile in use says about the store.
     pub(in crate::fetch) fn settings(&self, environment: &Environment) -> Settings {
-        let Some(profile) = self.profiles.get(named(environment).unwrap_or(DEFAULT)) else {
+        let Some(profile) = self.by_name.get(named(environment).unwrap_or(DEFAULT)) else {
             return Settings::default();
         };
         let own = |name| get(profile, name).map(str::to_owned);
@@ -139,7 +139,7 @@ impl Profiles {
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.profiles.contains_key(name)
+        self.by_name.contains_key(name)
     }
 
     /// The way to the keys of a profile; `None` if it names none.
@@ -212,9 +212,9 @@ impl Profiles {
     }
 
     fn profile(&self, name: &str) -> Result<&Section, Failure> {
-        self.profiles.get(name).ok_or_else(|| {
+        self.by_name.get(name).ok_or_else(|| {
             let failure = unconfigured(format!("there is no profile {name:?} in {}", self.files()));
-            let names = self.profiles.keys().map(String::as_str);
+            let names = self.by_name.keys().map(String::as_str);
             match recipe::nearest(name, names) {
                 Some(near) => failure.hint(format!("did you mean {near:?}?")),
                 None => failure.hint("check AWS_PROFILE and source_profile"),

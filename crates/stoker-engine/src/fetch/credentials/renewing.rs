@@ -194,7 +194,7 @@ impl<C: PartialEq> State<C> {
             credential: Arc::new(credential),
             number,
             renew: life
-                .map(|life| (life - (life / 5).min(AHEAD)).max(PAUSE))
+                .map(|life| life.saturating_sub((life / 5).min(AHEAD)).max(PAUSE))
                 .or(look)
                 .map(|later| now + later),
             end: life.map(|life| now + life),

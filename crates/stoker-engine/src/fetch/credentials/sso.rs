@@ -153,7 +153,8 @@ impl Sso {
     /// Where `aws sso login` writes.
     fn file(&self, means: &Means) -> PathBuf {
         let name = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, self.filed.as_bytes());
-        let name: String = name.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = name.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let name: String = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
         means.environment.path(&format!("~/.aws/sso/cache/{name}.json"))
     }
 

@@ -148,7 +148,7 @@ fn live(seed: u64, config: &recipe::Fetch, weather: &Weather, close: bool) -> (u
     world(seed, config, weather.clone(), async |world| {
         let World { fetcher, metrics, store, chance } = world;
         // Now and then enough of them to know what is usual.
-        let count = if seed % 16 == 0 { 400 } else { 5 + chance.below(25) };
+        let count = if seed.is_multiple_of(16) { 400 } else { 5 + chance.below(25) };
         let errands: Vec<_> = (0..count).map(|number| Errand::draw(&chance, number)).collect();
         let reads = join_all(errands.iter().map(|errand| errand.run(&fetcher)));
         let ended = if close {
@@ -167,10 +167,10 @@ fn live(seed: u64, config: &recipe::Fetch, weather: &Weather, close: bool) -> (u
             match &got {
                 Ok(got) => assert!(errand.is_right(got, store.version(errand.key)), "{}", about()),
                 Err(Error::Fetch(error)) => judge(error, config, weather, about),
-                Err(_) => panic!("{}", about()),
+                Err(error) => panic!("{error}: {}", about()),
             }
             if let Some((first, _)) = store.first(errand.key) {
-                let took = end - first - errand.memory.unwrap_or_default().min(end - first);
+                let took = (end - first).saturating_sub(errand.memory.unwrap_or_default());
                 assert!(took <= config.deadline + Duration::from_millis(10), "{}", about());
             }
         }
@@ -207,7 +207,7 @@ fn judge(
             let late = error.reason.contains("fetch.deadline");
             assert!(late || error.attempts == config.attempts, "{}", about());
             assert!(error.attempts <= config.attempts, "{}", about());
-            let rare = weather.faulty <= 0.05 && weather.most.is_none();
+            let rare = weather.share_of_faults <= 0.05 && weather.most.is_none();
             assert!(!rare || config.attempts < 8 || late, "{}", about());
         }
         _ => panic!("{}", about()),
@@ -222,11 +222,11 @@ fn stormy(seed: u64) -> (recipe::Fetch, Weather) {
         deadline: chance.choose(&[5, 30, 300].map(Duration::from_secs)),
         ..recipe::Fetch::default()
     };
-    let faults = (0..1 + chance.below(4)).map(|_| chance.choose(&ALL)).collect();
-    let faulty = chance.choose(&[0.0, 0.05, 0.3, 1.0]);
+    let faults = (0..=chance.below(4)).map(|_| chance.choose(&ALL)).collect();
+    let share_of_faults = chance.choose(&[0.0, 0.05, 0.3, 1.0]);
     let most = (chance.below(4) == 0).then(|| 5.0 + 200.0 * chance.share());
     let profile = chance.choose(&[Profile::Standard, Profile::Slower(10.0)]);
-    (config, Weather { profile, faulty, faults, most, versions: chance.below(4) > 0 })
+    (config, Weather { profile, share_of_faults, faults, most, versions: chance.below(4) > 0 })
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn closing_in_the_midst_of_it_leaves_nothing() {
 #[test]
 fn one_fault_in_twenty_costs_few_requests_and_no_read() {
     let faults: Vec<_> = ALL.into_iter().filter(|fault| *fault != Fault::Replaced).collect();
-    let weather = Weather { faulty: 0.05, faults, ..Weather::fair(Profile::Standard) };
+    let weather = Weather { share_of_faults: 0.05, faults, ..Weather::fair(Profile::Standard) };
     let (mut reads, mut requests) = (0, 0);
     for seed in seeds() {
         let (more_reads, more_requests) = live(seed, &recipe::Fetch::default(), &weather, false);

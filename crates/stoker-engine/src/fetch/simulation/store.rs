@@ -78,7 +78,7 @@ pub(super) enum Fault {
 pub(super) struct Weather {
     pub(super) profile: Profile,
     /// Share of requests that a fault befalls, and which.
-    pub(super) faulty: f64,
+    pub(super) share_of_faults: f64,
     pub(super) faults: Vec<Fault>,
     /// Requests a second beyond which it answers 503, with a second's worth saved.
     pub(super) most: Option<f64>,
@@ -88,7 +88,7 @@ pub(super) struct Weather {
 
 impl Weather {
     pub(super) fn fair(profile: Profile) -> Self {
-        Self { profile, faulty: 0.0, faults: Vec::new(), most: None, versions: true }
+        Self { profile, share_of_faults: 0.0, faults: Vec::new(), most: None, versions: true }
     }
 }
 
@@ -175,7 +175,7 @@ impl SimStore {
         let (first_byte, rate) = weather.profile.draw(&self.chance);
         let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap());
         let asked = header(RANGE).map(range);
-        let is_faulty = self.chance.share() < weather.faulty;
+        let is_faulty = self.chance.share() < weather.share_of_faults;
         let mut fault = is_faulty.then(|| self.chance.choose(&weather.faults));
         if self.is_too_much(weather.most) {
             fault = Some(Fault::Status(503, false));
@@ -220,7 +220,7 @@ impl SimStore {
             Some(range) => (206, range.start..range.end.min(bytes.len())),
         };
         let head = *request.method() == Method::HEAD;
-        let body = SimBody::new(bytes.slice(sent.clone()), rate, fault, &self.chance, open);
+        let body = SimBody::new(&bytes.slice(sent.clone()), rate, fault, &self.chance, open);
         let mut answer = if head {
             reply(status, HttpResponseBody::from(String::new()))
         } else {
@@ -305,7 +305,7 @@ struct SimBody {
 impl SimBody {
     const CHUNK: usize = 256 << 10;
 
-    fn new(bytes: Bytes, rate: f64, fault: Option<Fault>, chance: &Chance, open: Open) -> Self {
+    fn new(bytes: &Bytes, rate: f64, fault: Option<Fault>, chance: &Chance, open: Open) -> Self {
         let cut = (chance.share() * bytes.len() as f64) as usize;
         let mut steps = VecDeque::new();
         let mut send = |bytes: Bytes, rate: f64, chunk: usize| {

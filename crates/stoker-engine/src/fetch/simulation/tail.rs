@@ -58,8 +58,8 @@ fn a_store_that_throttles_is_sent_about_what_it_bears() {
 /// One in twenty says that it is busy, however few are asked: that is no reason to ask fewer.
 #[test]
 fn a_few_busy_answers_cost_little() {
-    let (faulty, faults) = (0.05, vec![Fault::Status(503, false)]);
-    let weather = Weather { faulty, faults, ..Weather::fair(Profile::Standard) };
+    let (share_of_faults, faults) = (0.05, vec![Fault::Status(503, false)]);
+    let weather = Weather { share_of_faults, faults, ..Weather::fair(Profile::Standard) };
     world(5, &recipe::Fetch::default(), weather, async |world| {
         let rate = rate(&world, 0, 20_000).await;
         assert!(rate > 0.67 * 64.0 / 0.041, "{rate}");
