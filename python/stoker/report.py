@@ -28,9 +28,9 @@ class Report(SimpleNamespace):
 
     `limit` is `trainer`, `cores`, `large-image`, `memory`, `throttling`, `requests`, `bandwidth` or
     `latency`; `words` say it with numbers, and what would help. `workers_busy` is a share of their
-    time, `requests_in_flight` a mean; `bytes_per_second` came from the store. The trainer was blocked
-    `bytes_blocked_seconds` while samples were brought in, `memory_blocked_seconds` while its batch
-    waited for memory, `pixels_blocked_seconds` while it was filled."""
+    time, `requests_in_flight` a mean; `bytes_per_second` came from the store. The trainer was
+    blocked `bytes_blocked_seconds` while samples were brought in, `memory_blocked_seconds` while
+    its batch waited for memory, `pixels_blocked_seconds` while it was filled."""
     rooms: list[SimpleNamespace]
     """What each room did: `room`, `busy_seconds`, `items`, `bytes`.
 
@@ -40,8 +40,8 @@ class Report(SimpleNamespace):
     """`requests` (the retries among them), `retries`, `peak_in_flight`, `limit` (how many may be in
     flight now), `queued_seconds` (of all requests together, until they might be sent),
     `first_byte_p50_seconds`, `first_byte_p95_seconds` and `first_byte_p99_seconds` (None before the
-    first answer), `throttled` and `stalls` (answers), `hedges` (late requests that were sent twice),
-    `hedges_won`, `hedges_denied`, `postponed` (retries that were held back).
+    first answer), `throttled` and `stalls` (answers), `hedges` (late requests that were sent
+    twice), `hedges_won`, `hedges_denied`, `postponed` (retries that were held back).
 
     `split_parts` that large reads were split into; `joint_reads` that brought `joined` rows or
     images which lie side by side, and `thrown_away` bytes between them. With `fetch.checksum`,
