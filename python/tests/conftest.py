@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import signal
 import socket
 from pathlib import Path
 
@@ -22,6 +23,12 @@ IDS = (
     "vision_start_token_id",
     "vision_end_token_id",
 )
+
+
+def pytest_configure() -> None:
+    """Has Ctrl-C heard, here and in what is started from here: shells have jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def photo(seed: int) -> Image.Image:
