@@ -5,11 +5,8 @@ For example `report.wait.ratio`, `report.rooms[0].busy_seconds`, `report.memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator  # noqa: TC003 (typing is slow to import)
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Report(SimpleNamespace):

@@ -213,10 +213,11 @@ def test_no_place_for_temporary_files_and_no_home_are_needed(programs, quick, tm
         output = programs.output(quick, ALL, env=environment | {"TMPDIR": temporary})
         assert output == straight(quick)
     # Sizes of samples are kept beside the index, or else in a file without a name.
+    media = str(Path(quick["dataset"]["source"]).parent)
     source = tmp_path / "read-only" / "chats.jsonl"
     source.parent.mkdir()
     source.write_text("\n".join(_absolute(quick)) + "\n")
-    quick["dataset"]["source"] = str(source)
+    quick["dataset"] |= {"source": str(source), "media-root": media}
     quick["pack"] = {"max-tokens": 4096}
     want = straight(quick)
     assert programs.output(quick, ALL, env=environment | {"TMPDIR": "/nonexistent"}) == want
@@ -271,7 +272,8 @@ def test_closed_standard_streams_do_no_harm(programs, quick, tmp_path):
 def test_what_a_command_says_goes_into_no_file_of_its_own(programs, quick, tmp_path):
     """Where stdout is closed, the next file opened has its number: the index that is written."""
     (tmp_path / "chats.jsonl").write_text("\n".join(_absolute(quick)) + "\n")
-    quick["dataset"]["source"] = str(tmp_path / "chats.jsonl")
+    media = str(Path(quick["dataset"]["source"]).parent)
+    quick["dataset"] |= {"source": str(tmp_path / "chats.jsonl"), "media-root": media}
     quick["dataset"]["index-dir"] = str(tmp_path / "index")
     programs.write(quick)
     for arguments in (["index", "--sizes"], ["run"]):

@@ -42,6 +42,13 @@ struct Running {
     closed: bool,
 }
 
+/// Whether the next batch is asked for.
+#[derive(Clone, Copy)]
+enum Asked {
+    NotYet = 0,
+    Yes = 1,
+}
+
 impl Ahead {
     pub(super) fn new(front: Arc<Front>) -> Arc<Self> {
         Arc::new(Self { front, running: Mutex::default() })
@@ -58,7 +65,7 @@ impl Ahead {
         if let Some(batch) = flow.take(sequence, Duration::ZERO).map_err(failed)? {
             return Ok(Some(batch));
         }
-        self.work(&mut self.running());
+        self.work(&mut self.running(), Asked::Yes);
         flow.take(sequence, patience).map_err(failed)
     }
 
@@ -121,12 +128,12 @@ impl Ahead {
         let memory = self.front.rooms().metrics.limits.get().map_or(u64::MAX, Limits::memory);
         running.depth = Some(Depth::new(prefetch, batch_size, flow.workers(), memory));
         running.flow = Some(Arc::clone(&flow));
-        self.work(&mut running);
+        self.work(&mut running, Asked::Yes);
         Ok(flow)
     }
 
-    /// Begins and wants what is due.
-    fn work(&self, running: &mut Running) {
+    /// Begins and wants what is due: so many batches behind the one that is asked for, if one is.
+    fn work(&self, running: &mut Running, asked: Asked) {
         let (Some(flow), Some(depth)) = (&running.flow, &running.depth) else { return };
         let taken = running.taken;
         let later = |step: u64| self.front.sequence_at(step - taken);
@@ -135,7 +142,7 @@ impl Ahead {
             flow.want(sequence);
             running.wanted = step + 1;
         }
-        for step in running.begun..=taken + depth.brought_in() {
+        for step in running.begun..taken + depth.brought_in() + asked as u64 {
             let Some(sequence) = later(step) else { break };
             flow.begin(sequence);
             running.begun = step + 1;
@@ -144,7 +151,7 @@ impl Ahead {
 
     /// Works ahead now, and has the keeper do so from now on.
     fn keep(self: &Arc<Self>, running: &mut Running) {
-        self.work(running);
+        self.work(running, Asked::NotYet);
         let (Some(flow), Some(depth)) = (&running.flow, &running.depth) else { return };
         let (ahead, flow) = (Arc::downgrade(self), Arc::downgrade(flow));
         let mut pause = depth.pause();
@@ -166,7 +173,7 @@ impl Ahead {
         if !std::ptr::eq(Arc::as_ptr(flow), kept.as_ptr()) {
             return None;
         }
-        self.work(&mut running);
+        self.work(&mut running, Asked::NotYet);
         running.kept = running.taken_at.is_some_and(|at| at.elapsed() < IDLE);
         running.depth.as_ref().filter(|_| running.kept).map(Depth::pause)
     }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use crate::error::too_many_files;
 use crate::recipe;
 
 use super::super::environment::Environment;
@@ -294,7 +295,10 @@ fn text_of(path: &PathBuf) -> Result<String, Failure> {
         {
             Ok(String::new())
         }
-        Err(error) => Err(unconfigured(format!("{} can't be read ({error})", path.display()))
-            .hint("check the permissions of the file and its folders")),
+        Err(error) => {
+            let failure = unconfigured(format!("{} can't be read ({error})", path.display()));
+            let check = || "check the permissions of the file and its folders".to_owned();
+            Err(failure.hint(too_many_files(&error).unwrap_or_else(check)))
+        }
     }
 }
