@@ -30,8 +30,8 @@ WARM_UP = 2
 """Batches before the clock runs, at least: one for each of two workers."""
 LEAST_BATCHES = 3
 """Fewer make no rate; a run goes on for them after its time."""
-BURSTS, BURST = 5, 3
-"""How often ready batches are taken, and how many of them."""
+BURSTS, BURST = 8, 2
+"""How often ready batches are taken, and how many of them: loaders have two in any memory."""
 FASTER = 3.0
 """How much faster the second trainer is than the demo's."""
 
