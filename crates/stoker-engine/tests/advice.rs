@@ -110,7 +110,7 @@ fn a_narrow_network_is_helped_by_smaller_images() {
 }
 
 #[test]
-fn busy_workers_are_helped_by_a_slower_trainer_or_more_of_them() {
+fn busy_workers_are_the_limit_until_the_trainer_is_slower() {
     let server = store(Config::default(), 900_000..=1_000_000);
     let workers = json!({"engine": {"workers": 1, "memory": "1GiB"}});
     let limited = run(&server, Duration::ZERO, &workers);

@@ -1,4 +1,5 @@
-//! What each fault does on the wire, seen by a client that knows nothing but TCP.
+//! What each fault does on the wire, seen by a client that knows nothing but TCP. One long file, as all
+//! kinds share that client and are read beside each other.
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 

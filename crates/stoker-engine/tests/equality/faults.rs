@@ -4,7 +4,7 @@
 //! A fault that passes leaves the batches as they are, to the byte, and is found among the retries.
 //! One that stays ends the run with an error that says what was read, how often and what came. What
 //! the client does not do yet is in [`OPEN`]: a cell of it that begins to pass fails its test, until
-//! it is taken out.
+//! it is taken out. The matrix is one long file: its rows are read beside the rule that judges them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

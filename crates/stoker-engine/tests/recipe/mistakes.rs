@@ -1,4 +1,4 @@
-//! Bad recipes and their exact answers.
+//! Bad recipes and their exact answers: a table that grows with the keys, in one file to be read through.
 
 use std::fs;
 
