@@ -19,7 +19,7 @@ LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
 BENCH  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.speed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ladder ladder-docs cluster cluster-docs bench bench-docs profile profile-accept fuzz sanitize test test-rust test-python test-programs test-others ci format lint requirements clean
+.PHONY: help setup demo ladder ladder-docs cluster cluster-docs bench bench-docs profile profile-accept fuzz sanitize arm test test-rust test-python test-programs test-others ci format lint requirements clean
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ fuzz: setup  ## look for bytes that break a parser or decoder: SECONDS=60 for ea
 
 sanitize: setup  ## the engine's unsafe code and threads under AddressSanitizer and ThreadSanitizer (30 minutes)
 	scripts/sanitize.sh
+
+arm: setup  ## images, patches and text on a 64-bit Arm processor, played by qemu (15 minutes)
+	scripts/arm.sh
 
 ci: lint test  ## what must pass before a change is done
 

@@ -41,8 +41,9 @@ pub(super) struct Axis {
     pub(super) counts: Vec<u32>,
     /// `taps` weights for each pixel after.
     pub(super) weights: Vec<i32>,
-    /// The same for SIMD, by [`Axis::words`]: two weights in the halves of an `i32`. Weights of 22
+    /// The same for AVX2, by [`Axis::words`]: two weights in the halves of an `i32`. Weights of 22
     /// bits are split in two such words, the low bytes and what is above them.
+    #[cfg(target_arch = "x86_64")]
     pub(super) packed: Vec<i32>,
     /// What AVX-512 makes of it.
     #[cfg(target_arch = "x86_64")]
@@ -73,15 +74,15 @@ impl Axis {
                 *weight = fixed_point(*exact, precision);
             }
         }
-        let packed = pack(&weights, key.kernel);
         Self {
             key,
             precision,
             taps,
             starts,
             counts,
+            #[cfg(target_arch = "x86_64")]
+            packed: pack(&weights, key.kernel),
             weights,
-            packed,
             #[cfg(target_arch = "x86_64")]
             across: OnceLock::new(),
         }
@@ -165,6 +166,7 @@ fn fixed_point(weight: f64, precision: u32) -> i32 {
     (weight * f64::from(1 << precision) + 0.5_f64.copysign(weight)) as i32
 }
 
+#[cfg(target_arch = "x86_64")]
 fn pack(weights: &[i32], kernel: ResizeKernel) -> Vec<i32> {
     let join = |low: i32, high: i32| (low & 0xffff) | (high << 16);
     let mut packed = Vec::with_capacity(weights.len() / 2 * words(kernel));

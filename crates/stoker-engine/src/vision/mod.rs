@@ -6,8 +6,8 @@
 //! byte that of the model's published processor (transformers' `Qwen2VLImageProcessor`): resize
 //! kernel, order of passes and rounding are the reference's own.
 //!
-//! The scalar loops are the truth; kernels for AVX2 and AVX-512 are chosen at run time, tested equal, and live
-//! in files of their own. All memory but the slot is the worker's [`Scratch`].
+//! The scalar loops are the truth; kernels for AVX2, AVX-512 and NEON are chosen at run time, tested
+//! equal, and live in files of their own. All memory but the slot is the worker's [`Scratch`].
 
 mod axis;
 mod config;
@@ -18,11 +18,15 @@ mod passes;
 mod passes_avx2;
 #[cfg(target_arch = "x86_64")]
 mod passes_avx512;
+#[cfg(target_arch = "aarch64")]
+mod passes_neon;
 mod patchify;
 #[cfg(target_arch = "x86_64")]
 mod patchify_avx2;
 #[cfg(target_arch = "x86_64")]
 mod patchify_avx512;
+#[cfg(target_arch = "aarch64")]
+mod patchify_neon;
 mod resample;
 mod simd;
 mod size;

@@ -55,7 +55,11 @@ pub(super) fn horizontal(
     let done = simd.avx2().map_or(0, |proof| {
         super::passes_avx2::horizontal(proof, axis, source, rows, out, out_stride)
     });
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    let done = simd.neon().map_or(0, |proof| {
+        super::passes_neon::horizontal(proof, axis, source, rows, out, out_stride)
+    });
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let (Simd::Scalar, done) = (simd, 0);
     for (row, out) in out.chunks_mut(out_stride).take(rows).enumerate() {
         let source = source.row(row, axis.key.from * 3);
@@ -91,6 +95,13 @@ pub(super) fn vertical(simd: Simd, axis: &Axis, to: usize, source: Rows<'_>, out
     {
         return;
     }
+    #[cfg(target_arch = "aarch64")]
+    if let Some(proof) = simd.neon()
+        && super::passes_neon::vertical(proof, axis, to, source, out)
+    {
+        return;
+    }
+    let _ = simd;
     let length = out.len();
     for (index, out) in out.chunks_mut(LANES).enumerate() {
         let mut sums = [half(axis); LANES];

@@ -3,7 +3,7 @@
 //! The rows are patches, block by merged block, and within a block from the top left; the columns
 //! are channel, temporal copy, y, x. One strip of the image (one row of merged blocks) is one
 //! contiguous run of rows, so strips are turned one by one while they are in the cache. The loop
-//! here is the truth; the SIMD twins cover patches of 14 and 16 pixels.
+//! here is the truth; the SIMD twins cover patches of 14 and 16 pixels, and of eight and more on NEON.
 
 use super::config::Layout;
 use super::passes::Rows;
@@ -65,6 +65,12 @@ impl Patchify {
         #[cfg(target_arch = "x86_64")]
         if let Some(proof) = simd.avx2()
             && super::patchify_avx2::strip(proof, self, strip, out, stream)
+        {
+            return;
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(proof) = simd.neon()
+            && super::patchify_neon::strip(proof, self, strip, out)
         {
             return;
         }

@@ -14,6 +14,9 @@ pub(super) enum Simd {
     /// 512 bits; what has no such kernel is done by those of 256.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// 128-bit integers and floats.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
 }
 
 /// Proof that the machine has AVX2 and fused multiplication (every machine with AVX2 does).
@@ -26,6 +29,11 @@ pub(super) struct Avx2(());
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Avx512(Avx2);
+
+/// Proof that the machine has NEON.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Neon(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
@@ -48,6 +56,13 @@ impl Avx512 {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+impl Neon {
+    fn detect() -> Option<Self> {
+        std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
+    }
+}
+
 impl Simd {
     /// The best that this machine has.
     pub(super) fn detect() -> Self {
@@ -62,6 +77,8 @@ impl Simd {
             Avx2::detect().map(Self::Avx2),
             #[cfg(target_arch = "x86_64")]
             Avx512::detect().map(Self::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Neon::detect().map(Self::Neon),
         ]
         .into_iter()
         .flatten()
@@ -81,5 +98,20 @@ impl Simd {
     #[cfg(target_arch = "x86_64")]
     pub(super) fn avx512(self) -> Option<Avx512> {
         if let Self::Avx512(proof) = self { Some(proof) } else { None }
+    }
+
+    /// Proof of NEON.
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn neon(self) -> Option<Neon> {
+        if let Self::Neon(proof) = self { Some(proof) } else { None }
+    }
+}
+
+#[cfg(all(test, target_arch = "aarch64"))]
+mod tests {
+    /// Else the tests that compare kernels would compare the scalar code with itself.
+    #[test]
+    fn every_arm_processor_of_64_bits_has_neon() {
+        assert!(matches!(super::Simd::detect(), super::Simd::Neon(_)));
     }
 }

@@ -45,6 +45,7 @@ impl Values {
     }
 
     /// Whether there are values so near to zero that some instructions take them for it.
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub(super) fn has_subnormals(&self) -> bool {
         let is_subnormal = |bits: u32| f32::from_bits(bits).is_subnormal();
         match self {

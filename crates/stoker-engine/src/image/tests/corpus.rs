@@ -80,6 +80,10 @@ const REFUSED: [(&str, &[&str]); 17] = [
 /// SHA-256 of the pixels that it gives when its limit is raised.
 const LONG_TEXT: (&str, &str) = ("png_ztxt_bomb.png", "709e80c88487a241");
 
+/// Coefficients out of range, of which libjpeg-turbo's kernels for x86-64 make other pixels than its C
+/// code does (as with `JSIMD_FORCENONE=1`) and its kernels for Arm do; Pillow's are of x86-64.
+const X86_ALONE: [&str; 2] = ["jpeg_bad_exif_large.jpg", "jpeg_dc_predictor_overflow.jpg"];
+
 /// Pillow's own `convert("RGB")`, which drops alpha.
 fn pillow(bytes: &[u8]) -> RgbRules {
     let alpha = if bytes.starts_with(b"GIF") { Alpha::WhiteIfRgba } else { Alpha::Drop };
@@ -115,6 +119,7 @@ fn differs(folder: &Path, row: &Value) -> Option<String> {
     let bytes = std::fs::read(folder.join(name)).unwrap();
     let found = match decode_with(&bytes, pillow(&bytes)) {
         Ok(image) if pixels == Some(&sha256(&image.pixels)[..16]) => "Pillow's pixels",
+        Ok(_) if cfg!(not(target_arch = "x86_64")) && X86_ALONE.contains(&name) => expected,
         Ok(_) => "other pixels",
         Err(flaw) => flaw.code,
     };
