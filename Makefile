@@ -19,7 +19,7 @@ LADDER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.ladder
 BENCH  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m bench.speed
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo ladder ladder-docs cluster cluster-docs bench bench-docs profile profile-accept fuzz sanitize arm test test-rust test-python test-programs test-others ci format lint requirements clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, 
 	$(BENCH) --docs docs/benchmarks.md
 	$(BIN)/python -m bench.depths --docs docs/benchmarks.md
 	$(BIN)/python -m bench.neighbour --docs docs/benchmarks.md
+
+waiting-docs: setup  ## bottlenecks provoked, named and ended, and what metrics cost: into docs/guides/waiting.md (3 minutes)
+	$(BIN)/python -m bench.waiting --docs docs/guides/waiting.md
+	$(BIN)/python -m bench.overhead --docs docs/guides/waiting.md
 
 test: test-rust test-python  ## all tests
 

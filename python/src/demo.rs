@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use pyo3::exceptions::{PyIndexError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -37,12 +38,24 @@ pub(crate) struct S3Server {
 #[pymethods]
 impl S3Server {
     #[new]
-    #[pyo3(signature = (*, profile="standard", seed=0, faults=None))]
-    fn new(profile: &str, seed: u64, faults: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    #[pyo3(signature = (
+        *, profile="standard", seed=0, faults=None, first_byte_seconds=None, bytes_per_second=None
+    ))]
+    fn new(
+        profile: &str,
+        seed: u64,
+        faults: Option<&Bound<'_, PyAny>>,
+        first_byte_seconds: Option<f64>,
+        bytes_per_second: Option<u64>,
+    ) -> PyResult<Self> {
         let Credentials { access_key_id, secret_access_key } = Credentials::default();
         let profile = profile.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
         let faults = read(faults)?;
-        let config = Config { profile, seed, faults, ..Config::default() };
+        let first_byte = first_byte_seconds.map(Duration::try_from_secs_f64).transpose();
+        let first_byte = first_byte.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let total_bandwidth = bytes_per_second;
+        let config =
+            Config { profile, seed, faults, first_byte, total_bandwidth, ..Config::default() };
         let server = Server::start(&config, Backend::memory()).map_err(|error| refused(&error))?;
         let endpoint = server.endpoint();
         Ok(Self {

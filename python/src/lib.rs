@@ -60,6 +60,12 @@ mod _native {
         made_of::words(numbers)
     }
 
+    /// What this evidence of a `Maker` and its consumer tells.
+    #[pyfunction]
+    fn _advice<'py>(evidence: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        made_of::advice(evidence)
+    }
+
     /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.
     #[pyfunction]
     fn cli(py: Python<'_>, argv: Vec<String>) -> u8 {

@@ -101,7 +101,11 @@ impl Loader {
         let engine = self.engine.get()?;
         loop {
             match py.detach(|| engine.next(PATIENCE)) {
-                Ok(Next::Batch(batch)) => return Ok(Some(Batch::new(*batch, self.finish))),
+                Ok(Next::Batch(batch)) => {
+                    // Other threads of Python may have had the GIL since it was handed over.
+                    engine.arrived();
+                    return Ok(Some(Batch::new(*batch, self.finish)));
+                }
                 Ok(Next::Waiting) => py.check_signals()?,
                 Ok(Next::End) => return Ok(None),
                 Err(error) => return Err(raise(py, &error)),

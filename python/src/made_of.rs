@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 use stoker_engine::error::Error;
 use stoker_engine::loader::{Opening, REMEMBERED};
-use stoker_engine::metrics::Report;
+use stoker_engine::metrics::{Evidence, Report};
 use stoker_engine::plan::Cursor;
 use stoker_engine::recipe::{Document, Recipe};
 use stoker_engine::sample::Rank;
@@ -47,6 +47,12 @@ pub(crate) fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'p
 /// What a report with these numbers says.
 pub(crate) fn words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
     json::from_python::<Report>(numbers).map(|report| report.to_string())
+}
+
+/// What this evidence tells, if it is enough.
+pub(crate) fn advice<'py>(evidence: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let told = json::from_python::<Evidence>(evidence)?.advice();
+    json::to_python(evidence.py(), &told)
 }
 
 /// A recipe with its overrides as one document: no path in it is relative.

@@ -14,6 +14,7 @@ use stoker_engine::vision::Finish;
 use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
+use crate::json;
 use crate::made_of::{self, MadeOf, PATIENCE, patiently};
 
 /// Makes any batch of a recipe's global sequence, on demand: what a data worker runs.
@@ -71,6 +72,10 @@ impl Maker {
 
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         made_of::report(py, &self.engine.get()?.report())
+    }
+
+    fn evidence<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &self.engine.get()?.evidence())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -68,6 +68,13 @@ class Maker:
             BugError: There is no such dataset.
         """
 
+    def evidence(self) -> dict[str, float]:
+        """What an advice is made of, since the beginning: numbers to be added to those of others.
+
+        `blocked_seconds` and `wall_seconds` are the consumer's to know, and 0; the other
+        `*_blocked_seconds` are what batches were at while they were asked for.
+        """
+
     def report(self) -> Report:
         """What it has done so far; the waits are those of its consumers, and not in it."""
 

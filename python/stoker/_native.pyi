@@ -193,6 +193,9 @@ def _document(
 def _report_words(numbers: Mapping[str, Any]) -> str:
     """What a report with these numbers says; see `stoker.Report`."""
 
+def _advice(evidence: Mapping[str, float]) -> dict[str, Any] | None:
+    """What evidence tells, as `stoker.Report.advice`; see `Maker.evidence`."""
+
 def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""
 
@@ -204,9 +207,11 @@ class S3Server:
         profile: How long requests take: `none`, `hot`, `standard`, `cold` or `express`.
         seed: Chooses the latencies.
         faults: What goes wrong, as `stoker s3 --faults` reads it from a file.
+        first_byte_seconds: How long each answer is held back, in place of the profile's draws.
+        bytes_per_second: What all answers together may take of the network.
 
     Raises:
-        ValueError: There is no such profile, or the faults can't be made.
+        ValueError: There is no such profile or time, or the faults can't be made.
         OSError: No port can be listened on.
     """
 
@@ -216,6 +221,8 @@ class S3Server:
         profile: str = "standard",
         seed: int = 0,
         faults: Mapping[str, Any] | None = None,
+        first_byte_seconds: float | None = None,
+        bytes_per_second: int | None = None,
     ) -> Self: ...
     @property
     def endpoint(self) -> str:

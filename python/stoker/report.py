@@ -16,20 +16,51 @@ class Report(SimpleNamespace):
     """How long the trainer was blocked.
 
     `first_batch_seconds` stands apart; all others are about the `batches` after it:
-    `blocked_seconds` in `next()`, of the `wall_seconds` from batch to batch; `ratio` is the one by
-    the other. `window_ratio`, `p50_seconds`, `p95_seconds` and `p99_seconds` are of the latest
-    1024 alone, whose waits are `window_seconds` (a list, the oldest first). Ratios and
-    percentiles are None before the second batch."""
+    `blocked_seconds` in `next()` (with what a thread of Python waits for the GIL there), of the
+    `wall_seconds` from batch to batch; `ratio` is the one by the other. `window_ratio`,
+    `p50_seconds`, `p95_seconds` and `p99_seconds` are of the latest 1024 alone, whose waits are
+    `window_seconds` (a list, the oldest first). Ratios and percentiles are None before the second
+    batch."""
     advice: SimpleNamespace | None
-    """Why it was, of the latest 1024 batches; None before the ninth, and for a `RayLoader`.
+    """Why it was, of the latest 1024 batches (for a `RayLoader`, of the last minute); None before
+    the ninth.
 
-    `limit` is `trainer`, `cores`, `large-image`, `memory`, `throttling`, `requests`, `bandwidth` or
-    `latency`; `words` say it with numbers, and what would help. `workers_busy` is a share of their
-    time, `requests_in_flight` a mean; `bytes_per_second` came from the store. The trainer was
-    blocked `bytes_blocked_seconds` while samples were brought in, `memory_blocked_seconds` while
-    its batch waited for memory, `pixels_blocked_seconds` while it was filled."""
+    `limit` is `trainer`, `hand-over`, `network` (a `RayLoader`'s), `cores`, `large-image`,
+    `memory`, `throttling`, `requests`, `bandwidth` or `latency`; `words` say it with numbers, and
+    what would help. `workers_busy` is a share of their time, `requests_in_flight` a mean;
+    `bytes_per_second` came from the store. The trainer was blocked `bytes_blocked_seconds` while
+    samples were brought in, `memory_blocked_seconds` while its batch waited for memory,
+    `pixels_blocked_seconds` while it was filled, `hand_over_blocked_seconds` while it was finished
+    and on its way.
+
+    `store_could_give` is how many times as many bytes the store could give: by as many requests as
+    may be in flight now, each as fast as they are; None where bodies take longer than first bytes,
+    as they share a network. `pace_needed` is how many times as fast all must go for the wait to
+    end; None for a trainer that does nothing itself."""
+    stages: SimpleNamespace | None
+    """What each part of the loader did in the latest 1024 batches (`batches`, `seconds`), and what
+    it waited for; None before the second batch, and for a `RayLoader`. Shares are of that time,
+    other numbers without a unit of time in their name are means over it.
+
+    `fetch`: `limit_requests` that may be in flight now, `in_flight_requests`, `queued_requests`,
+    `busy_share` (in flight of the limit), `held_back_reads` and `held_back_share` (they wait for
+    memory), `full_share` (all batches that are begun have their samples: nothing to fetch),
+    `brought_batches` whose samples wait to be filled and `brought_empty_share` (none do),
+    `requests_per_second`, `bytes_per_second`, `request_seconds` and `first_byte_seconds` of one,
+    `batch_seconds` until all samples of a batch are there.
+
+    `workers`: `threads`, which worked for `busy_share` of their time, and waited for samples
+    (`input_share`), for memory to fill (`memory_share`), while others had all that there was to do
+    (`others_share`), and since all that may be made was finished (`trainer_share`); `queued_tasks`,
+    `images_per_second`, `bytes_per_second` (of patches).
+
+    `deliver`: `ready_batches` that wait for the trainer, `empty_share` (none does), `busy_share`
+    (finished ones are on their way to a trainer that waits), `batches_per_second`,
+    `samples_per_second`, `bytes_per_second` (of batches)."""
     rooms: list[SimpleNamespace]
-    """What each room did: `room`, `busy_seconds`, `items`, `bytes`.
+    """What each room did: `room`, `busy_seconds`, `items`, `bytes`; and of late (the batches of
+    `stages`): `window_busy` (in the mean so many threads, or requests), `window_items_per_second`,
+    `window_bytes_per_second`.
 
     Busy is time on a worker, of all workers together; for `fetch` it is how long requests took, of
     all requests together. Bytes are those it made or read; `dataset` and `text` count none."""

@@ -56,6 +56,9 @@ class Maker:
     def sizes_known(self) -> list[int]:
         return [0]
 
+    def evidence(self) -> dict[str, float]:
+        return {}
+
     def report(self) -> SimpleNamespace:
         busy = self.made * self.recipe.get("seconds", 0.01)
         read = self.made * self.recipe.get("reads", 100)

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from stoker._native import _advice
 from stoker.errors import ClusterError, DatasetError
 from stoker.ray import counts, report, watch
 from stoker.ray.counts import Counts
@@ -89,6 +90,64 @@ def test_the_network_card_is_named_where_most_of_the_wait_is_for_it():
 )
 def test_the_network_card_is_not_named_otherwise(known, wait):
     assert "network card" not in report._words(on_ray(**known), wait)
+
+
+def evidence(workers=2.0, **known):
+    """What the engine of a worker tells."""
+    names = [
+        *("batches", "wall_seconds", "blocked_seconds", "bytes_blocked_seconds"),
+        *("memory_blocked_seconds", "pixels_blocked_seconds", "hand_over_blocked_seconds"),
+        *("network_blocked_seconds", "cpu_seconds", "image_seconds", "vision_seconds"),
+        *("other_seconds", "request_seconds", "first_byte_seconds", "answers", "requests"),
+        *("throttled", "fetched_bytes", "bringing_seconds", "held_back_seconds"),
+        *("compressed_limit_bytes", "batch_limit_bytes", "u8_workers"),
+    ]
+    limits = {"workers": workers, "most_requests": 64.0, "requests_now": 16.0}
+    return dict.fromkeys(names, 0.0) | limits | known
+
+
+def advised(before, after, blocked, network=0.0):
+    """The advice of ten seconds in which two workers went from the one to the other."""
+    known = Counts(batches=1)
+    for worker in (1, 2):
+        known.joined(worker, "a", "10.0.0.1", local=True)
+        known.said(worker, numbers() | {"evidence": before})
+    known.note(100.0)
+    for worker in (1, 2):
+        known.said(worker, numbers() | {"evidence": after})
+    known.batches, known.blocked_seconds, known.network_seconds = 101, blocked, network
+    return _advice(known.evidence(110.0))
+
+
+def test_the_advice_of_a_rank_is_made_of_what_its_workers_did_of_late():
+    long_ago = evidence(cpu_seconds=1000.0, pixels_blocked_seconds=99.0)
+    busy = long_ago | {"cpu_seconds": 1019.0, "image_seconds": 15.0, "vision_seconds": 3.0}
+    advice = advised(long_ago, busy, blocked=5.0)
+    assert (advice["limit"], advice["workers_busy"]) == ("cores", pytest.approx(0.95))
+    assert "4 of 4 workers are busy, 83 % of it with decoding" in advice["words"]
+    assert "4 more cores" in advice["words"]
+    slow = long_ago | {"cpu_seconds": 1004.0, "bytes_blocked_seconds": 30.0, "requests": 100.0}
+    slow |= {"request_seconds": 20.0, "first_byte_seconds": 18.0, "answers": 100.0}
+    advice = advised(long_ago, slow, blocked=5.0)
+    assert advice["limit"] == "latency"
+    assert advice["bytes_blocked_seconds"] == pytest.approx(5.0)
+    assert advised(long_ago, slow, blocked=5.0, network=4.0)["limit"] == "network"
+    assert advised(long_ago, slow, blocked=0.1)["limit"] == "trainer"
+
+
+def test_an_advice_is_about_the_last_minute_and_knows_of_workers_that_are_gone():
+    known = Counts(batches=1)
+    assert known.evidence(1.0) is None
+    known.joined(1, "a", "10.0.0.1", local=True)
+    for second in range(100):
+        known.said(1, numbers() | {"evidence": evidence(cpu_seconds=float(second))})
+        known.note(float(second))
+    found = known.evidence(99.0)
+    assert (found["wall_seconds"], found["cpu_seconds"], found["workers"]) == (60.0, 60.0, 2.0)
+    known.left(1)
+    found = known.evidence(99.0)
+    assert found["cpu_seconds"] == 60.0
+    assert found.get("workers", 0.0) == 0.0
 
 
 NODE = Node("a", "10.0.0.1", 8, 0, 0, 1 << 30, 1 << 30, {"role": "data"})

@@ -95,6 +95,11 @@ impl Loader {
         Ok(Next::Batch(batch))
     }
 
+    /// The batch that [`Loader::next`] gave is with the trainer only now: see [`Front::arrived`].
+    pub fn arrived(&self) {
+        self.front.arrived();
+    }
+
     /// Whether [`Next::End`] was given, after which the run is to begin anew.
     pub fn ended(&self) -> bool {
         self.front.ended()

@@ -8,9 +8,12 @@ mod advice;
 mod blame;
 mod cache;
 mod fetch;
+mod occupancy;
 mod report;
 mod spread;
+mod stages;
 mod waits;
+mod words;
 mod work;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,13 +27,15 @@ use serde::{Deserialize, Serialize};
 use crate::error::{BadSample, Outcome};
 use work::Work;
 
-pub use advice::{Advice, Limit, Limits};
+pub use advice::{Advice, Evidence, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
 pub use cache::{CacheMeter, CacheReport};
 pub use fetch::{FetchMeter, FetchReport};
+pub use occupancy::{Holding, Occupancy, Standing};
 pub use report::{FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub(crate) use spread::Recent;
 pub use spread::Spread;
+pub use stages::{DeliverStage, FetchStage, Stages, WorkersStage};
 pub use waits::{Wait, Waits};
 
 /// The rooms that data passes through, in order: the names of metrics, errors and threads.
@@ -204,10 +209,16 @@ pub struct Metrics {
     pub neutralised: Counter,
     /// Bad samples that were left out of their batch, with nothing in their place.
     pub left_out: Counter,
+    /// Bytes of the batches delivered.
+    pub batch_bytes: Counter,
     /// Worker threads of the engine.
     pub workers: Gauge,
     /// Nanoseconds that they worked, added up.
     pub worker_nanos: Counter,
+    /// Nanoseconds that tasks waited for a worker, added up.
+    pub queued_task_nanos: Counter,
+    /// What batches in the making and idle workers are at, over time.
+    pub occupancy: Occupancy,
     /// What may be used, once that is known.
     pub limits: OnceLock<Limits>,
     waits: Mutex<Waits>,
@@ -237,9 +248,21 @@ impl Metrics {
         self.waits().push(wait, Work::so_far(self));
     }
 
+    /// What is known since the beginning, for who adds up several of them: data workers do not know whose wait
+    /// it is, so of that there is only what batches were asked for while they were made.
+    pub fn evidence(&self) -> Evidence {
+        let (work, blame) = (Work::so_far(self), self.waits().pending());
+        Evidence::of(self, &waits::Span { work, blame, ..waits::Span::default() })
+    }
+
     /// Logs for what the next batch that is handed over was waited for.
     pub fn blamed(&self, blame: Blame) {
         self.waits().blame(blame);
+    }
+
+    /// Logs how long the batch that was handed over last took from there to the trainer.
+    pub fn late(&self, late: Duration) {
+        self.waits().late(late);
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {

@@ -2,6 +2,7 @@
 //! waits less.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::collections::VecDeque;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use stoker_engine::loader::{Loader, Next};
 use stoker_engine::metrics::{Advice, Limit, Report};
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
-use stoker_engine::testing::{CHAT_KEY, ChatDataset};
-use stoker_s3::{Backend, Config, Server};
+use stoker_engine::testing::{CHAT_KEY, ChatDataset, encode_jpeg, photo};
+use stoker_s3::{Backend, Config, Faults, Server};
 
 const BATCHES: usize = 16;
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -27,6 +28,17 @@ fn store(config: Config, pixels: std::ops::RangeInclusive<usize>) -> Server {
 
 /// What a loader reports of some batches, with a trainer that takes so long for each.
 fn run(server: &Server, step: Duration, more: &Value) -> Report {
+    run_keeping(0, server, step, BATCHES, more)
+}
+
+/// The same of a trainer that keeps so many batches beside the one that it trains on.
+fn run_keeping(
+    kept: usize,
+    server: &Server,
+    step: Duration,
+    batches: usize,
+    more: &Value,
+) -> Report {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.setup/models/qwen3-vl");
     let mut value = json!({
         "model": model,
@@ -42,10 +54,14 @@ fn run(server: &Server, step: Duration, more: &Value) -> Report {
     }
     let recipe = Recipe::from_value(value).unwrap();
     let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
-    for _ in 0..BATCHES {
+    let mut held = VecDeque::new();
+    for _ in 0..batches {
         let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("no batch") };
+        held.push_back(batch);
         sleep(step);
-        drop(batch);
+        if held.len() > kept {
+            held.pop_front();
+        }
     }
     loader.report()
 }
@@ -65,6 +81,10 @@ fn helps(limited: &Report, limit: Limit, says: &str, helped: &Report) {
     assert_eq!(advice.limit, limit, "{limited}");
     assert!(advice.words.contains(says), "{}", advice.words);
     assert!(limited.to_string().contains(&advice.words), "{limited}");
+    let workers = &limited.stages.as_ref().expect("there were two batches").workers;
+    let idle = workers.input_share + workers.memory_share + workers.others_share;
+    let accounted = workers.busy_share + idle + workers.trainer_share;
+    assert!((0.8..1.1).contains(&accounted), "all that workers did is told: {limited}");
     assert!(wait(helped) < wait(limited) / 2.0, "{limited}\nand then\n{helped}");
 }
 
@@ -116,4 +136,71 @@ fn busy_workers_are_the_limit_until_the_trainer_is_slower() {
     let limited = run(&server, Duration::ZERO, &workers);
     let helped = run(&server, Duration::from_millis(400), &workers);
     helps(&limited, Limit::Cores, "more cores", &helped);
+}
+
+/// The arenas hold eight of these batches, and the trainer has seven of them: so the next one is begun when
+/// it is asked for, by one worker of two.
+#[test]
+fn a_trainer_that_keeps_batches_is_helped_by_more_memory() {
+    let server = store(Config::default(), 4_000..=8_000);
+    let (width, height) = (512, 480);
+    server
+        .put("bucket", "one.jpg", encode_jpeg(&photo(1, width, height), width, height, 90))
+        .unwrap();
+    let words =
+        json!([{"role": "user", "content": "<image>"}, {"role": "assistant", "content": "Yes."}]);
+    let line = json!({"messages": words, "images": ["one.jpg"]}).to_string() + "\n";
+    server.put("bucket", "same.jsonl", line.repeat(16)).unwrap();
+    let run = |memory: &str| {
+        let recipe = json!({
+            "dataset": {"source": "s3://bucket/same.jsonl"},
+            "pack": {"batch-size": 1},
+            "engine": {"memory": memory, "workers": 2},
+        });
+        run_keeping(6, &server, Duration::from_millis(8), 48, &recipe)
+    };
+    let (limited, helped) = (run("64MiB"), run("1GiB"));
+    helps(&limited, Limit::Memory, "raise engine.memory", &helped);
+    let workers = &limited.stages.as_ref().unwrap().workers;
+    assert!(workers.memory_share > workers.input_share + workers.others_share, "{limited}");
+}
+
+#[test]
+fn a_store_that_refuses_requests_is_helped_by_a_higher_limit() {
+    let throttled = |rate: f64| {
+        let faults = Faults::from_json(&json!({"throttle": {"rate": rate}}).to_string()).unwrap();
+        store(Config { faults, ..Config::default() }, 4_000..=8_000)
+    };
+    let step = Duration::from_millis(30);
+    let limited = run(&throttled(60.0), step, &json!({}));
+    let helped = run(&throttled(5500.0), step, &json!({}));
+    helps(&limited, Limit::Throttling, "ask for a higher limit", &helped);
+}
+
+/// Of 32 images one has 32 megapixels, which one worker decodes while the other has nothing to do.
+#[test]
+fn single_large_images_are_helped_by_larger_batches() {
+    let server = store(Config::default(), 4_000..=8_000);
+    let (width, height) = (6_400, 5_000);
+    let huge = encode_jpeg(&photo(1, width, height), width, height, 50);
+    for number in (0..64).step_by(32) {
+        server.put("bucket", &format!("images/{number:06}.jpg"), huge.clone()).unwrap();
+    }
+    let run = |samples: u32, batches: usize| {
+        let recipe = json!({
+            "pack": {"batch-size": samples},
+            "vision": {"max-pixels": 100_000},
+            "engine": {"memory": "1GiB", "workers": 2},
+        });
+        let step = Duration::from_millis(4) * samples;
+        run_keeping(0, &server, step, batches, &recipe)
+    };
+    let limited = run(1, 96);
+    let advice = advice(&limited);
+    assert_eq!(advice.limit, Limit::LargeImage, "{limited}");
+    assert!(advice.words.contains("put more samples into a batch"), "{}", advice.words);
+    let workers = &limited.stages.as_ref().unwrap().workers;
+    assert!(workers.others_share > workers.input_share + workers.memory_share, "{limited}");
+    let helped = run(16, 10);
+    helps(&limited, Limit::LargeImage, "put more samples into a batch", &helped);
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.ray.evidence import Evidence, Lately, added, ended
+
 Numbers = dict[str, Any]
 """A `stoker.Report` as a dict."""
 
@@ -43,6 +45,9 @@ class Counts:
     """Since when the trainer waits; None if it does not."""
     _node_of: dict[int, NodeCounts] = field(default_factory=dict)
     _reports: dict[int, Numbers] = field(default_factory=dict)
+    _ended: Evidence = field(default_factory=dict)
+    """Of workers that are gone."""
+    _lately: Lately = field(default_factory=Lately)
 
     def joined(self, worker: int, node: str, address: str, local: bool) -> None:
         """A worker is ready."""
@@ -53,6 +58,7 @@ class Counts:
         node = self._node_of.get(worker)
         numbers = self._reports.pop(worker, None)
         if node is not None and numbers is not None:
+            self._ended = added([self._ended, ended(numbers.get("evidence", {}))])
             node.past = merged([node.past, numbers]) if node.past else numbers
 
     def made(self, worker: int, nbytes: int) -> None:
@@ -76,6 +82,23 @@ class Counts:
         """The time in which the trainer waited, up to now."""
         waiting = 0.0 if self.waiting_since is None else now - self.waiting_since
         return self.blocked_seconds + waiting
+
+    def evidence(self, now: float) -> Evidence | None:
+        """What the last minute tells of why the trainer waits; None where nothing was noted."""
+        return self._lately.since(self._known(now), now)
+
+    def note(self, now: float) -> None:
+        """Remembers what is known now, once the trainer has its first batch."""
+        if self.batches > 0:
+            self._lately.note(self._known(now), now)
+
+    def _known(self, now: float) -> Evidence:
+        of_workers = [numbers.get("evidence", {}) for numbers in self._reports.values()]
+        return added([self._ended, *of_workers]) | {
+            "batches": float(self.batches),
+            "blocked_seconds": self.blocked(now) if self.batches > 0 else 0.0,
+            "network_blocked_seconds": self.network_seconds,
+        }
 
     @property
     def made_bytes(self) -> int:

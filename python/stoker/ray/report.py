@@ -6,10 +6,11 @@ and whether that is what the trainer waits for.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from stoker import report
-from stoker._native import _report_words
+from stoker._native import _advice, _report_words
 from stoker.ray import counts
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def read(
     """Puts together what the front door, the workers and Ray's side know."""
     with dispatcher.changed:
         reports = dispatcher.counts.reports()
+        evidence = dispatcher.counts.evidence(time.monotonic())
         on_ray = _numbers(dispatcher, reports, placement)
     on_ray["starting"] = fleet.starting
     numbers = front.as_dict()
@@ -36,7 +38,10 @@ def read(
         # What was delivered and waited for is the front's to know; how it was made, the workers'.
         made = counts.merged(reports)
         numbers = numbers | {name: made[name] for name in ("rooms", "fetch", "memory", "workers")}
-    words = _report_words(numbers) + _words(on_ray, numbers["wait"])
+    # A worker tells of itself once a second; before it does there is nothing to go by.
+    advice = _advice(evidence) if evidence and evidence.get("workers") else None
+    numbers = numbers | {"advice": advice}
+    words = _report_words(numbers) + _words(on_ray, numbers["wait"], advice)
     return report.read(words, numbers | {"ray": on_ray})
 
 
@@ -75,7 +80,9 @@ def _numbers(
     }
 
 
-def _words(on_ray: dict[str, Any], wait: dict[str, Any]) -> str:
+def _words(
+    on_ray: dict[str, Any], wait: dict[str, Any], advice: dict[str, Any] | None = None
+) -> str:
     lines = [
         f"on Ray: data workers: {on_ray['workers']}, and {on_ray['starting']} starting (placement "
         f"{on_ray['placement']}); batches asked of one more worker: {on_ray['moved']}"
@@ -88,19 +95,23 @@ def _words(on_ray: dict[str, Any], wait: dict[str, Any]) -> str:
         )
     if on_ray["shipped_per_fetched"] is not None:
         lines.append(f"shipped / fetched: {on_ray['shipped_per_fetched']:.2f}")
-    reason = _reason(on_ray, wait)
+    reason = _reason(on_ray, wait) if advice is None else _arriving(on_ray)
     return "\n".join([*lines, *([reason] if reason else []), ""])
 
 
+def _arriving(on_ray: dict[str, Any]) -> str | None:
+    rate = on_ray["link_bytes_per_second"]
+    return f"{size(rate)}/s arrive from other nodes" if rate else None
+
+
 def _reason(on_ray: dict[str, Any], wait: dict[str, Any]) -> str | None:
-    """What the trainer waits for, where that is the network of its node."""
+    """That the trainer waits for the network of its node, as long as there is no advice."""
     ratio = wait["ratio"]
     if ratio is None or ratio <= WAIT or not wait["blocked_seconds"]:
         return None
     if on_ray["network_seconds"] < wait["blocked_seconds"] / 2:
         return None
-    rate = on_ray["link_bytes_per_second"]
-    speed = f"{size(rate)}/s arrive from other nodes" if rate else "nothing has arrived yet"
+    speed = _arriving(on_ray) or "nothing has arrived yet"
     return (
         f"the trainer waits {ratio * 100:.0f} %: the network card of this node is the limit: "
         f"{speed}; "

@@ -40,6 +40,8 @@ class Watch:
         self._meters.tell(self._dispatcher)
         now = time.monotonic()
         known = self._dispatcher.counts
+        with self._dispatcher.changed:
+            known.note(now)
         if known.batches == 0 and now - self._begun < SETTLE:
             return min(self._auto.remote, possible)
         if now - self._then[0] >= EVERY:

@@ -114,7 +114,9 @@ class StokerWorker:
     @ray.method(concurrency_group="pulse")
     def pulse(self) -> dict[str, Any] | None:
         """Says that it lives, and what it has done so far."""
-        return None if self._maker is None else self._maker.report().as_dict()
+        if self._maker is None:
+            return None
+        return self._maker.report().as_dict() | {"evidence": self._maker.evidence()}
 
     @staticmethod
     def _kept(path: str) -> Path:

@@ -141,8 +141,12 @@ impl Budget {
         bytes: u64,
     ) -> Result<Permit> {
         let claim = claim.into();
-        let (ticket, grant) = self.ask(claim, bytes);
+        let (ticket, mut grant) = self.ask(claim, bytes);
         let _entry = Entry { budget: self, key: (claim, ticket) };
+        if let Ok(permit) = grant.try_recv() {
+            return Ok(permit);
+        }
+        let _held_back = self.metrics.occupancy.hold(|standing| &mut standing.held_back);
         grant.await.map_err(|_| Error::Stopped)
     }
 

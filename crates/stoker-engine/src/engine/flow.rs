@@ -66,12 +66,19 @@ struct Line {
 struct Counter {
     /// Begun and not finished.
     making: BTreeMap<u64, Making>,
-    finished: BTreeMap<u64, Result<Batch>>,
+    finished: BTreeMap<u64, Finished>,
     /// These may have memory.
     wanted: BTreeSet<u64>,
     /// Somebody waits for these.
     asked: BTreeSet<u64>,
     stopped: bool,
+}
+
+/// A batch that waits to be taken.
+struct Finished {
+    batch: Result<Batch>,
+    /// Counts it as ready until it is dropped.
+    _progress: Arc<Progress>,
 }
 
 /// A batch that is being made.
@@ -86,6 +93,7 @@ struct Making {
 impl Making {
     fn want(&mut self) {
         if let Some(want) = self.want.take() {
+            self.progress.want();
             // A task that is past caring has finished or failed.
             let _told = want.send(());
         }
@@ -156,11 +164,11 @@ impl Flow {
             if counter.stopped {
                 return Err(Error::Stopped);
             }
-            if let Some(result) = counter.finished.remove(&sequence) {
+            if let Some(Finished { batch, .. }) = counter.finished.remove(&sequence) {
                 counter.asked.remove(&sequence);
                 counter.wanted.remove(&sequence);
                 drop(counter);
-                return result.map(|mut batch| {
+                return batch.map(|mut batch| {
                     batch.hand_over();
                     Some(Box::new(batch))
                 });
@@ -254,7 +262,7 @@ impl Line {
         let expected = self.pool.expect(sequence);
         let line = Arc::clone(self);
         let (want, wanted) = oneshot::channel();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::begin(Arc::clone(&self.rooms.metrics)));
         let told = Arc::clone(&progress);
         // It lays its batch on the counter, which is locked until it is entered below.
         let task = self.rooms.fetcher.spawn(async move {
@@ -274,8 +282,9 @@ impl Line {
         let Some(making) = counter.making.remove(&sequence).filter(|_| !counter.stopped) else {
             return;
         };
-        self.rooms.metrics.blamed(making.progress.finish());
-        counter.finished.insert(sequence, batch);
+        let progress = making.progress;
+        self.rooms.metrics.blamed(progress.finish());
+        counter.finished.insert(sequence, Finished { batch, _progress: progress });
         self.settle_head(&counter);
         drop(counter);
         self.arrived.notify_all();
@@ -312,6 +321,7 @@ impl Line {
             found.into_iter().map(|one| (one.measured, one.permits)).unzip();
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
+        progress.enter(Phase::Brought);
         wanted.await.map_err(|_| Error::Stopped)?;
         progress.enter(Phase::Memory);
         let is_asked = || self.counter().asked.contains(&sequence);

@@ -204,6 +204,7 @@ impl Rooms {
         metrics.neutral_images.add(batch.neutral_images());
         metrics.tokens.add(batch.tokens());
         metrics.padding.add(batch.padding());
+        metrics.batch_bytes.add(batch.lease().len() as u64);
         metrics.room.add(self.recipe.pack.max_tokens.map_or(0, u64::from));
     }
 

@@ -65,7 +65,13 @@ impl Turn {
     }
 }
 
-type Task = Box<dyn FnOnce(&mut Bench) + Send>;
+type Job = Box<dyn FnOnce(&mut Bench) + Send>;
+
+/// A job that waits since then.
+struct Task {
+    job: Job,
+    since: Instant,
+}
 
 #[derive(Default)]
 struct Queue {
@@ -130,7 +136,7 @@ impl Workers {
         F: FnOnce(&mut Bench) -> T + Send + 'static,
     {
         let (done, result) = oneshot::channel();
-        let task: Task = Box::new(move |bench| {
+        let job: Job = Box::new(move |bench| {
             let outcome = catch_unwind(AssertUnwindSafe(|| task(bench))).map_err(|panic| {
                 *bench = Bench::default();
                 Error::Bug(format!("a task panicked: {}", message(panic.as_ref())))
@@ -141,7 +147,7 @@ impl Workers {
         if !queue.stopped {
             let ticket = queue.tickets;
             queue.tickets += 1;
-            queue.tasks.insert((turn, ticket), task);
+            queue.tasks.insert((turn, ticket), Task { job, since: Instant::now() });
             self.shared.changed.notify_one();
         }
         drop(queue);
@@ -186,12 +192,15 @@ fn work(shared: &Shared, metrics: &Metrics) {
                 return;
             }
             queue.idle += 1;
+            let idle = metrics.occupancy.hold(|standing| &mut standing.idle);
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            drop(idle);
             queue.idle -= 1;
         };
         drop(queue);
         let since = Instant::now();
-        task(&mut bench);
+        metrics.queued_task_nanos.add(nanos(since.saturating_duration_since(task.since)));
+        (task.job)(&mut bench);
         metrics.worker_nanos.add(nanos(since.elapsed()));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::metrics::{Metrics, Recent};
+use crate::metrics::{Metrics, Recent, nanos};
 
 use super::Urgency;
 use super::congestion::{Congestion, SIZES};
@@ -90,7 +90,10 @@ impl Traffic {
     /// The store gave what a request that was sent then asked for.
     pub(super) fn answered(&self, sent: Instant, size: Size) {
         let first_byte = sent.elapsed();
-        self.metrics.fetch.first_byte.add(micros(first_byte));
+        let meter = &self.metrics.fetch;
+        meter.first_byte.add(micros(first_byte));
+        meter.first_byte_nanos.add(nanos(first_byte));
+        meter.answers.add(1);
         let wanted = self.slots.wanted(self.lane);
         self.known().quota.answered();
         self.adapt(|congestion| congestion.answered(sent, first_byte, size as usize, wanted));

@@ -173,6 +173,13 @@ impl Front {
         Ok(Some(batch))
     }
 
+    /// Takes note that the batch that was handed over last has come to the trainer only now: until then
+    /// the trainer waited.
+    pub fn arrived(&self) {
+        let handed_over = self.seat().last_hand_over;
+        handed_over.into_iter().for_each(|at| self.rooms.metrics.late(at.elapsed()));
+    }
+
     /// Judges the bad samples of a batch, and writes them down.
     fn admit(&self, seat: &mut Seat, batch: &Batch) -> Result<()> {
         let recipe = &self.rooms.recipe;

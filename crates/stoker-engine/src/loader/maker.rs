@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::engine::{Batch, Flow, Opening, Rooms};
 use crate::error::{Error, Result};
-use crate::metrics::Report;
+use crate::metrics::{Evidence, Report};
 use crate::recipe::Recipe;
 use crate::sample::WindowStart;
 use crate::vision::Finish;
@@ -76,6 +76,11 @@ impl Maker {
     /// What it has done so far; its consumers' waits are theirs to know.
     pub fn report(&self) -> Report {
         self.rooms.metrics.report()
+    }
+
+    /// What an advice is made of, added up since the beginning.
+    pub fn evidence(&self) -> Evidence {
+        self.rooms.metrics.evidence()
     }
 
     /// What finishes `u8` pixels on a device.

@@ -1,34 +1,40 @@
-//! Why the trainer waits, in words: the bottleneck, and what would end the wait.
+//! Why the trainer waits: the bottleneck, with the numbers that it is known by.
 //!
-//! The rule looks at the latest batches. A trainer that hardly waits is itself the limit. Otherwise,
-//! where all workers are busy, cores are; where they are not, it is what the batches that the trainer was
-//! blocked for were at meanwhile ([`Blame`]): memory, one large image, or bytes. Bytes are slow in
-//! four ways, which the requests tell apart.
-
-use std::time::Duration;
+//! The rule looks at the latest batches. A trainer that hardly waits is itself the limit. Otherwise it is what
+//! the batches that the trainer was blocked for were at meanwhile ([`Blame`]). Those that were finished were
+//! late on their way. Where all workers are busy, cores are short; where they are not, it is memory, one large
+//! image, or bytes. Bytes are slow in five ways, which the requests tell apart.
+//!
+//! [`Evidence`] is all that the rule knows, in numbers that can be added: of one loader, or of many data
+//! workers and the rank that they work for. What is said of it is in [`super::words`].
 
 use serde::{Deserialize, Serialize};
 
-use super::Metrics;
 use super::blame::Blame;
-use super::waits::Waits;
-use super::work::Work;
-use crate::error::Bytes;
+use super::waits::{Span, Waits};
+use super::{Metrics, Room};
 
 /// Share of the time that a trainer may wait before a reason is looked for.
-const WAIT: f64 = 0.02;
+pub(super) const WAIT: f64 = 0.02;
 
 /// Batches that tell enough.
-const ENOUGH: usize = 8;
+const ENOUGH: f64 = 8.0;
 
 /// Share of the workers' time from which on they are what is short: the rest goes between tasks.
-const BUSY: f64 = 0.85;
+pub(super) const BUSY: f64 = 0.85;
 
 /// Share of a limit from which on it is one.
 const FULL: f64 = 0.8;
 
 /// Share of requests that a store refuses for now from which on that is what slows.
 const REFUSED: f64 = 0.02;
+
+/// Share of a request that goes to the body, and of the time in which reads wait for memory, from which on that
+/// is what requests are about.
+const MOST: f64 = 0.5;
+
+/// With a trainer that does nothing itself, no number ends the wait.
+const HOPELESS: f64 = 0.95;
 
 /// What the engine may use, as the report compares it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +64,10 @@ impl Limits {
 pub enum Limit {
     /// The trainer: data is there when it asks.
     Trainer,
+    /// The way of finished batches into the trainer's process.
+    HandOver,
+    /// The network card of the trainer's node, which finished batches come over.
+    Network,
     /// Processor time of the workers.
     Cores,
     /// One large image that a batch waits for while workers are idle.
@@ -93,273 +103,231 @@ pub struct Advice {
     pub memory_blocked_seconds: f64,
     /// Seconds blocked while the batch was filled.
     pub pixels_blocked_seconds: f64,
+    /// Seconds blocked while the batch was finished, and on its way.
+    #[serde(default)]
+    pub hand_over_blocked_seconds: f64,
+    /// How many times as many bytes the store could give: by as many requests as may be in flight, each as
+    /// fast as they are now. Nothing where bodies take longest, since they share a network.
+    #[serde(default)]
+    pub store_could_give: Option<f64>,
+    /// How many times as fast all must go for the wait to end; nothing where the trainer does nothing itself.
+    #[serde(default)]
+    pub pace_needed: Option<f64>,
 }
 
-/// What is known of the latest batches.
-struct Window {
-    limits: Limits,
-    blame: Blame,
-    work: Work,
-    blocked: f64,
-    wall: f64,
-    peak_compressed: u64,
-    /// Median seconds to the first byte of an answer.
-    first_byte: Option<f64>,
+/// What is known of some time, in numbers that can be added and subtracted; the limits are those at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Batches handed over.
+    pub batches: f64,
+    /// The time.
+    pub wall_seconds: f64,
+    /// Of it, the trainer was blocked.
+    pub blocked_seconds: f64,
+    /// Of that, while samples were brought in and measured.
+    pub bytes_blocked_seconds: f64,
+    /// While the batch waited for memory.
+    pub memory_blocked_seconds: f64,
+    /// While it was filled.
+    pub pixels_blocked_seconds: f64,
+    /// While it was finished, in this process or on this machine.
+    pub hand_over_blocked_seconds: f64,
+    /// While it was finished, and came over a network.
+    pub network_blocked_seconds: f64,
+    /// Time of workers at work.
+    pub cpu_seconds: f64,
+    /// Of it, decoding.
+    pub image_seconds: f64,
+    /// Of it, resizing and patches.
+    pub vision_seconds: f64,
+    /// Of it, other rooms.
+    pub other_seconds: f64,
+    /// How long requests took, added up.
+    pub request_seconds: f64,
+    /// From requests to the headers of their good answers, added up.
+    pub first_byte_seconds: f64,
+    /// Good answers.
+    pub answers: f64,
+    /// Requests, retries among them.
+    pub requests: f64,
+    /// Answers that asked for patience.
+    pub throttled: f64,
+    /// Bytes that came.
+    pub fetched_bytes: f64,
+    /// For how long batches were brought in, added up.
+    pub bringing_seconds: f64,
+    /// In which reads waited for memory.
+    pub held_back_seconds: f64,
+    /// Time of workers that waited since batches had no memory to be filled.
+    pub memory_idle_seconds: f64,
+    /// Time of those that waited while others had all that there was to fill.
+    pub others_idle_seconds: f64,
+    /// Worker threads.
+    pub workers: f64,
+    /// Requests that may be in flight, by the recipe.
+    pub most_requests: f64,
+    /// Those that may now, by what the store can bear.
+    pub requests_now: f64,
+    /// Memory for compressed bytes.
+    pub compressed_limit_bytes: f64,
+    /// Memory for batches.
+    pub batch_limit_bytes: f64,
+    /// Share of the workers whose pixels leave as `u8`, added up: all or none.
+    pub u8_workers: f64,
 }
 
-impl Advice {
-    /// What the latest batches tell, if they are enough.
-    pub(super) fn of(metrics: &Metrics, waits: &Waits) -> Option<Self> {
-        let limits = *metrics.limits.get()?;
-        let last = waits.window.back()?;
-        if waits.window.len() < ENOUGH {
+impl Evidence {
+    pub(super) fn of(metrics: &Metrics, span: &Span) -> Self {
+        let limits = metrics.limits.get().copied().unwrap_or_default();
+        let Span { batches, blocked, wall, blame, work } = span;
+        let Blame { bytes, memory, pixels, hand_over } = blame;
+        let (image, vision) = (work.room(Room::Image).busy, work.room(Room::Vision).busy);
+        Self {
+            batches: *batches as f64,
+            wall_seconds: wall.as_secs_f64(),
+            blocked_seconds: blocked.as_secs_f64(),
+            bytes_blocked_seconds: bytes.as_secs_f64(),
+            memory_blocked_seconds: memory.as_secs_f64(),
+            pixels_blocked_seconds: pixels.as_secs_f64(),
+            hand_over_blocked_seconds: hand_over.as_secs_f64(),
+            network_blocked_seconds: 0.0,
+            cpu_seconds: work.cpu.as_secs_f64(),
+            image_seconds: image.as_secs_f64(),
+            vision_seconds: vision.as_secs_f64(),
+            other_seconds: work.in_rooms().saturating_sub(image + vision).as_secs_f64(),
+            request_seconds: work.in_flight().as_secs_f64(),
+            first_byte_seconds: work.first_bytes.as_secs_f64(),
+            answers: work.answers as f64,
+            requests: work.requests as f64,
+            throttled: work.throttled as f64,
+            fetched_bytes: work.bytes() as f64,
+            bringing_seconds: work.spent.bringing.as_secs_f64(),
+            held_back_seconds: work.spent.some_held_back.as_secs_f64(),
+            memory_idle_seconds: work.spent.idle_memory.as_secs_f64(),
+            others_idle_seconds: work.spent.idle_others.as_secs_f64(),
+            workers: limits.workers as f64,
+            most_requests: limits.requests as f64,
+            requests_now: metrics.fetch.limit.get() as f64,
+            compressed_limit_bytes: limits.compressed_bytes as f64,
+            batch_limit_bytes: limits.batch_bytes as f64,
+            u8_workers: if limits.is_u8 { limits.workers as f64 } else { 0.0 },
+        }
+    }
+
+    /// What it tells, if it is enough.
+    pub fn advice(&self) -> Option<Advice> {
+        if self.batches < ENOUGH || self.wall_seconds <= 0.0 {
             return None;
         }
-        let sum = |of: fn(&super::waits::Seen) -> Duration| {
-            waits.window.iter().map(of).sum::<Duration>().as_secs_f64()
-        };
-        let window = Window {
-            limits,
-            blame: waits.window.iter().fold(Blame::default(), |sum, seen| sum + seen.blame),
-            work: last.work - waits.before,
-            blocked: sum(|seen| seen.wait.blocked),
-            wall: sum(|seen| seen.wait.wall),
-            peak_compressed: metrics.compressed_bytes.peak(),
-            first_byte: metrics.fetch.first_byte.quantile(0.5).map(|micros| micros / 1e6),
-        };
-        (window.wall > 0.0).then(|| window.advice())
-    }
-}
-
-impl Window {
-    fn advice(&self) -> Advice {
         let limit = self.limit();
-        Advice {
+        Some(Advice {
             limit,
             words: self.words(limit),
             workers_busy: self.busy(),
             requests_in_flight: self.in_flight(),
-            bytes_per_second: self.work.bytes as f64 / self.wall,
-            bytes_blocked_seconds: self.blame.bytes.as_secs_f64(),
-            memory_blocked_seconds: self.blame.memory.as_secs_f64(),
-            pixels_blocked_seconds: self.blame.pixels.as_secs_f64(),
-        }
+            bytes_per_second: self.rate(),
+            bytes_blocked_seconds: self.bytes_blocked_seconds,
+            memory_blocked_seconds: self.memory_blocked_seconds,
+            pixels_blocked_seconds: self.pixels_blocked_seconds,
+            hand_over_blocked_seconds: self.hand_over_blocked_seconds
+                + self.network_blocked_seconds,
+            store_could_give: self.store_could_give(),
+            pace_needed: self.pace_needed(),
+        })
     }
 
     /// Share of the time that the trainer waited.
-    fn wait(&self) -> f64 {
-        (self.blocked / self.wall).min(1.0)
+    pub(super) fn wait(&self) -> f64 {
+        (self.blocked_seconds / self.wall_seconds).min(1.0)
     }
 
-    fn busy(&self) -> f64 {
-        self.work.cpu.as_secs_f64() / (self.wall * self.limits.workers.max(1) as f64)
+    pub(super) fn busy(&self) -> f64 {
+        (self.cpu_seconds / (self.wall_seconds * self.workers.max(1.0))).min(1.0)
     }
 
-    fn in_flight(&self) -> f64 {
-        self.work.in_flight.as_secs_f64() / self.wall
+    pub(super) fn in_flight(&self) -> f64 {
+        self.request_seconds / self.wall_seconds
+    }
+
+    /// Bytes that came in a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.fetched_bytes / self.wall_seconds
     }
 
     /// How long a request takes.
-    fn request_seconds(&self) -> f64 {
-        self.work.in_flight.as_secs_f64() / self.work.requests.max(1) as f64
+    pub(super) fn each_request(&self) -> f64 {
+        self.request_seconds / self.requests.max(1.0)
+    }
+
+    /// Share of requests' time that goes to bodies.
+    pub(super) fn body(&self) -> f64 {
+        let head = self.first_byte_seconds / self.answers.max(1.0);
+        if self.answers > 0.0 { (1.0 - head / self.each_request()).max(0.0) } else { 0.0 }
+    }
+
+    pub(super) fn pace_needed(&self) -> Option<f64> {
+        (self.wait() < HOPELESS).then(|| 1.0 / (1.0 - self.wait()))
+    }
+
+    pub(super) fn store_could_give(&self) -> Option<f64> {
+        let known = self.in_flight() > 0.0 && self.body() <= MOST;
+        known.then(|| (self.requests_now / self.in_flight()).max(1.0))
     }
 
     fn limit(&self) -> Limit {
+        let (late, network) = (self.hand_over_blocked_seconds, self.network_blocked_seconds);
+        let (bytes, memory, pixels) =
+            (self.bytes_blocked_seconds, self.memory_blocked_seconds, self.pixels_blocked_seconds);
+        let making = bytes + memory + pixels;
         if self.wait() < WAIT {
-            return Limit::Trainer;
+            Limit::Trainer
+        } else if network > making.max(late) {
+            Limit::Network
+        } else if late > making {
+            Limit::HandOver
+        } else if self.busy() >= BUSY {
+            Limit::Cores
+        } else if memory > bytes.max(pixels) {
+            Limit::Memory
+        } else if pixels > bytes {
+            self.limit_of_idle_workers()
+        } else {
+            self.limit_of_bytes()
         }
-        if self.busy() >= BUSY {
-            return Limit::Cores;
+    }
+
+    /// Batches are filled, and some workers idle: the others of them have all there is, or what more there is
+    /// has no memory.
+    fn limit_of_idle_workers(&self) -> Limit {
+        if self.memory_idle_seconds > self.others_idle_seconds {
+            Limit::Memory
+        } else {
+            Limit::LargeImage
         }
-        let Blame { bytes, memory, pixels } = self.blame;
-        if memory > bytes.max(pixels) {
-            return Limit::Memory;
-        }
-        if pixels > bytes {
-            return Limit::LargeImage;
-        }
-        self.limit_of_bytes()
     }
 
     fn limit_of_bytes(&self) -> Limit {
-        let refused = self.work.throttled as f64 / self.work.requests.max(1) as f64;
-        let body = self.first_byte.map_or(0.0, |first| 1.0 - first / self.request_seconds());
-        let full = |part: f64, whole: u64| part >= FULL * whole as f64;
-        if refused >= REFUSED {
+        if self.throttled >= REFUSED * self.requests.max(1.0) {
             Limit::Throttling
-        } else if body > 0.5 {
+        } else if self.body() > MOST {
             Limit::Bandwidth
-        } else if full(self.in_flight(), self.limits.requests) {
+        } else if self.in_flight() >= FULL * self.most_requests {
             Limit::Requests
-        } else if full(self.peak_compressed as f64, self.limits.compressed_bytes) {
+        } else if self.held_back_seconds > MOST * self.wall_seconds {
             Limit::Memory
         } else {
             Limit::Latency
         }
     }
+}
 
-    fn words(&self, limit: Limit) -> String {
-        let wait = self.wait() * 100.0;
-        let (workers, busy) = (self.limits.workers, self.busy() * 100.0);
-        let rate = Bytes((self.work.bytes as f64 / self.wall) as u64);
-        let request = self.request_seconds() * 1e3;
-        match limit {
-            Limit::Trainer => format!(
-                "the trainer waits {wait:.1} %: it is the limit itself; the workers ({workers}) are \
-                 busy {busy:.0} % of the time"
-            ),
-            Limit::Cores => self.cores(),
-            Limit::LargeImage => format!(
-                "the trainer waits {wait:.1} %: batches wait for single large images while other \
-                 workers are idle (busy {busy:.0} % of {workers}); lower vision.max-pixels or \
-                 image.max-pixels, or put more samples into a batch"
-            ),
-            Limit::Memory => format!(
-                "the trainer waits {wait:.1} %: memory is the limit, {} for batches and {} for \
-                 compressed samples; raise engine.memory, or let go of batches sooner",
-                Bytes(self.limits.batch_bytes),
-                Bytes(self.limits.compressed_bytes)
-            ),
-            Limit::Throttling => format!(
-                "the trainer waits {wait:.1} %: the store refuses {} of {} requests for now; spread \
-                 the objects over more prefixes, pack them into larger shards, or ask for a higher \
-                 limit",
-                self.work.throttled, self.work.requests
-            ),
-            Limit::Requests => format!(
-                "the trainer waits {wait:.1} %: all {} requests that may be in flight are, and one \
-                 takes {request:.0} ms; raise fetch.concurrency, or pack samples into larger shards",
-                self.limits.requests
-            ),
-            Limit::Bandwidth => format!(
-                "the trainer waits {wait:.1} %: the network is the limit, {rate} come in a second; \
-                 use smaller images, a local cache (fetch.cache), or data workers on other \
-                 machines (stoker.ray)"
-            ),
-            Limit::Latency => format!(
-                "the trainer waits {wait:.1} %: the store's slow answers come late ({request:.0} ms \
-                 in the mean, {:.1} requests in flight); raise engine.prefetch, and engine.memory \
-                 with it",
-                self.in_flight()
-            ),
-        }
-    }
-
-    fn cores(&self) -> String {
-        let (wait, workers) = (self.wait(), self.limits.workers);
-        let (image, vision, all) =
-            (self.work.image.as_secs_f64(), self.work.vision.as_secs_f64(), self.work.rooms());
-        let (room, part) = [
-            ("decoding", image),
-            ("resizing and patches", vision),
-            ("text and lines", all.as_secs_f64() - image - vision),
-        ]
-        .into_iter()
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .expect("there are three");
-        let share = 100.0 * part / all.as_secs_f64().max(f64::MIN_POSITIVE);
-        // With a trainer that does nothing itself, no number of cores ends the wait.
-        let helps = if wait < 0.95 {
-            let more = (workers as f64 * wait / (1.0 - wait)).ceil();
-            format!("{more:.0} more cores, here or as data workers (stoker.ray), end it")
-        } else {
-            "more cores, here or as data workers (stoker.ray), make it faster".to_owned()
-        };
-        let u8 = if !self.limits.is_u8 && vision > 0.25 * all.as_secs_f64() {
-            "; vision.pixels = \"u8\" leaves the last step to the device"
-        } else {
-            ""
-        };
-        format!(
-            "the trainer waits {:.1} %: cores are the limit, {workers} of {workers} workers are busy, \
-             {share:.0} % of it with {room}; {helps}{u8}",
-            wait * 100.0
-        )
+impl Advice {
+    /// What the latest batches of a loader tell, if they are enough.
+    pub(super) fn of(metrics: &Metrics, waits: &Waits) -> Option<Self> {
+        metrics.limits.get()?;
+        Evidence::of(metrics, &waits.span()?).advice()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Ten seconds with four workers, of which the trainer waited four.
-    fn window() -> Window {
-        let seconds = Duration::from_secs_f64;
-        Window {
-            limits: Limits {
-                workers: 4,
-                requests: 64,
-                compressed_bytes: 1 << 30,
-                batch_bytes: 3 << 30,
-                is_u8: false,
-            },
-            blame: Blame { bytes: seconds(2.0), memory: seconds(1.0), pixels: seconds(1.0) },
-            work: Work {
-                cpu: seconds(8.0),
-                image: seconds(4.0),
-                vision: seconds(3.0),
-                other: seconds(0.5),
-                in_flight: seconds(100.0),
-                bytes: 1 << 30,
-                requests: 1000,
-                throttled: 0,
-            },
-            blocked: 4.0,
-            wall: 10.0,
-            peak_compressed: 1 << 20,
-            first_byte: Some(0.09),
-        }
-    }
-
-    #[track_caller]
-    fn check(change: impl FnOnce(&mut Window), limit: Limit, words: &[&str]) {
-        let mut window = window();
-        change(&mut window);
-        let advice = window.advice();
-        assert_eq!(advice.limit, limit, "{}", advice.words);
-        for word in words {
-            assert!(advice.words.contains(word), "{word:?} is not in {:?}", advice.words);
-        }
-    }
-
-    #[test]
-    fn a_trainer_that_hardly_waits_is_the_limit() {
-        check(|window| window.blocked = 0.1, Limit::Trainer, &["1.0 %", "busy 20 %"]);
-    }
-
-    #[test]
-    fn busy_workers_are_the_limit_whatever_the_batch_was_at() {
-        let words = ["40.0 %", "4 of 4 workers", "53 % of it with decoding", "3 more cores", "u8"];
-        let busy = |window: &mut Window| window.work.cpu = Duration::from_secs(39);
-        check(busy, Limit::Cores, &words);
-        check(
-            |window| {
-                busy(window);
-                window.blocked = 10.0;
-                window.limits.is_u8 = true;
-            },
-            Limit::Cores,
-            &["make it faster"],
-        );
-    }
-
-    #[test]
-    fn what_the_batch_was_at_longest_is_named() {
-        let most = Duration::from_secs(3);
-        check(|window| window.blame.memory = most, Limit::Memory, &["raise engine.memory"]);
-        check(|window| window.blame.pixels = most, Limit::LargeImage, &["vision.max-pixels"]);
-    }
-
-    #[test]
-    fn requests_tell_why_bytes_are_slow() {
-        check(|_| {}, Limit::Latency, &["100 ms", "10.0 requests", "engine.prefetch"]);
-        check(|window| window.work.throttled = 30, Limit::Throttling, &["30 of 1000"]);
-        check(|window| window.first_byte = Some(0.02), Limit::Bandwidth, &["102.4 MiB", "network"]);
-        let many = |window: &mut Window| {
-            window.work.in_flight = Duration::from_mins(10);
-            window.work.requests = 6000;
-        };
-        check(many, Limit::Requests, &["all 64 requests", "fetch.concurrency"]);
-        check(|window| window.peak_compressed = 1 << 30, Limit::Memory, &["compressed"]);
-    }
-}
+mod tests;

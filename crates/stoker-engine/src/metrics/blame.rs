@@ -1,18 +1,25 @@
 //! Whom the trainer waits for: what the batch that it is blocked for is at meanwhile.
 
 use std::ops::{Add, AddAssign};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::Metrics;
+use super::occupancy::Standing;
 
 /// What a batch in the making is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Its samples are brought in and measured.
     Bytes,
+    /// They are there, and it waits until it is wanted.
+    Brought,
     /// It waits for the memory that it is to fill.
     Memory,
     /// It is filled.
     Pixels,
+    /// It is finished, and waits for the trainer.
+    Ready,
 }
 
 /// How long somebody was blocked, by what the batch was at.
@@ -24,20 +31,23 @@ pub struct Blame {
     pub memory: Duration,
     /// Filling.
     pub pixels: Duration,
+    /// Nothing: it was finished, and on its way to the trainer.
+    pub hand_over: Duration,
 }
 
 impl Blame {
     fn of(&mut self, phase: Phase) -> &mut Duration {
         match phase {
-            Phase::Bytes => &mut self.bytes,
+            Phase::Bytes | Phase::Brought => &mut self.bytes,
             Phase::Memory => &mut self.memory,
             Phase::Pixels => &mut self.pixels,
+            Phase::Ready => &mut self.hand_over,
         }
     }
 
     /// All of it.
     pub fn total(&self) -> Duration {
-        self.bytes + self.memory + self.pixels
+        self.bytes + self.memory + self.pixels + self.hand_over
     }
 }
 
@@ -49,6 +59,7 @@ impl Add for Blame {
             bytes: self.bytes + other.bytes,
             memory: self.memory + other.memory,
             pixels: self.pixels + other.pixels,
+            hand_over: self.hand_over + other.hand_over,
         }
     }
 }
@@ -59,30 +70,43 @@ impl AddAssign for Blame {
     }
 }
 
-/// What a batch is at, and for how long somebody has been blocked for it.
+/// What a batch is at, and for how long somebody has been blocked for it. It is among what the loader
+/// has in the making ([`super::Occupancy`]) until it is dropped.
 #[derive(Debug)]
-pub struct Progress(Mutex<State>);
+pub struct Progress {
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct State {
     phase: Phase,
+    wanted: bool,
     /// Since when what is not in the blame yet counts; nothing while nobody asks.
     since: Option<Instant>,
     blame: Blame,
 }
 
-impl Default for Progress {
-    fn default() -> Self {
-        Self(Mutex::new(State { phase: Phase::Bytes, since: None, blame: Blame::default() }))
-    }
-}
-
 impl Progress {
+    /// A batch that is begun.
+    pub fn begin(metrics: Arc<Metrics>) -> Self {
+        let (phase, since, blame) = (Phase::Bytes, None, Blame::default());
+        let state = State { phase, wanted: false, since, blame };
+        metrics.occupancy.change(|standing| *state.place(standing) += 1);
+        Self { metrics, state: Mutex::new(state) }
+    }
+
+    /// It is to be filled as soon as its samples are there.
+    pub fn want(&self) {
+        self.change(|state| state.wanted = true);
+    }
+
     /// The batch goes on to something else.
     pub fn enter(&self, phase: Phase) {
-        let mut state = self.state();
-        state.settle(Instant::now());
-        state.phase = phase;
+        self.change(|state| {
+            state.settle(Instant::now());
+            state.phase = phase;
+        });
     }
 
     /// Somebody is blocked for it from now on, until it is finished.
@@ -92,13 +116,31 @@ impl Progress {
 
     /// It is finished: how long somebody was blocked for what.
     pub fn finish(&self) -> Blame {
+        self.enter(Phase::Ready);
+        self.state().blame
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
-        state.settle(Instant::now());
-        state.blame
+        let before = *state;
+        change(&mut state);
+        if (before.phase, before.wanted) != (state.phase, state.wanted) {
+            self.metrics.occupancy.change(|standing| {
+                *before.place(standing) -= 1;
+                *state.place(standing) += 1;
+            });
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        let state = *self.state();
+        self.metrics.occupancy.change(|standing| *state.place(standing) -= 1);
     }
 }
 
@@ -107,6 +149,18 @@ impl State {
         if let Some(since) = &mut self.since {
             let blocked = now - std::mem::replace(since, now);
             *self.blame.of(self.phase) += blocked;
+        }
+    }
+
+    /// Where it counts.
+    fn place<'a>(&self, standing: &'a mut Standing) -> &'a mut u32 {
+        match self.phase {
+            Phase::Bytes if self.wanted => &mut standing.missing,
+            Phase::Bytes => &mut standing.bringing,
+            Phase::Brought => &mut standing.brought,
+            Phase::Memory => &mut standing.memory,
+            Phase::Pixels => &mut standing.filling,
+            Phase::Ready => &mut standing.ready,
         }
     }
 }
@@ -119,7 +173,7 @@ mod tests {
 
     #[test]
     fn only_time_in_which_somebody_is_blocked_counts() {
-        let progress = Progress::default();
+        let progress = Progress::begin(Arc::default());
         sleep(Duration::from_millis(2));
         progress.enter(Phase::Memory);
         assert_eq!(progress.finish(), Blame::default());
@@ -127,7 +181,7 @@ mod tests {
 
     #[test]
     fn time_counts_for_what_the_batch_was_at() {
-        let (progress, began) = (Progress::default(), Instant::now());
+        let (progress, began) = (Progress::begin(Arc::default()), Instant::now());
         progress.asked();
         sleep(Duration::from_millis(2));
         progress.enter(Phase::Memory);
@@ -139,5 +193,31 @@ mod tests {
         assert!(blame.pixels >= Duration::from_millis(3), "{blame:?}");
         assert!(blame.total() <= all, "{blame:?}, {all:?}");
         assert!(blame.memory < blame.bytes, "{blame:?}");
+    }
+
+    #[test]
+    fn a_batch_counts_in_one_place_until_it_is_dropped() {
+        let metrics = Arc::<Metrics>::default();
+        let standing = || {
+            let mut seen = Standing::default();
+            metrics.occupancy.change(|standing| seen = *standing);
+            seen
+        };
+        let none = Standing::default();
+        let progress = Progress::begin(Arc::clone(&metrics));
+        assert_eq!(standing(), Standing { bringing: 1, ..none });
+        progress.want();
+        assert_eq!(standing(), Standing { missing: 1, ..none });
+        for (phase, expected) in [
+            (Phase::Brought, Standing { brought: 1, ..none }),
+            (Phase::Memory, Standing { memory: 1, ..none }),
+            (Phase::Pixels, Standing { filling: 1, ..none }),
+            (Phase::Ready, Standing { ready: 1, ..none }),
+        ] {
+            progress.enter(phase);
+            assert_eq!(standing(), expected);
+        }
+        drop(progress);
+        assert_eq!(standing(), none);
     }
 }

@@ -41,6 +41,10 @@ pub struct FetchMeter {
     pub limit: Gauge,
     /// Microseconds from a request to the headers of its good answer.
     pub first_byte: Spread,
+    /// Good answers.
+    pub answers: Counter,
+    /// Nanoseconds from requests to the headers of these, added up.
+    pub first_byte_nanos: Counter,
     /// Answers that told us to slow down.
     pub throttled: Counter,
     /// Answers that fell silent or only dripped, and were given up.

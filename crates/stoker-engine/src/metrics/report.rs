@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Advice, BadSamples, FetchReport, Metrics, Room, Waits};
+use super::waits::Span;
+use super::{Advice, BadSamples, FetchReport, Metrics, Room, Stages, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -19,6 +20,10 @@ pub struct Report {
     /// Why it was, and what to do about it; nothing while too few batches were handed over.
     #[serde(default)]
     pub advice: Option<Advice>,
+    /// What each part of the loader did of late, and waited for; nothing before the second batch, or where
+    /// batches are made elsewhere.
+    #[serde(default)]
+    pub stages: Option<Stages>,
     /// What each room did.
     pub rooms: Vec<RoomReport>,
     /// Requests.
@@ -90,6 +95,15 @@ pub struct RoomReport {
     pub items: u64,
     /// Bytes that came out of it.
     pub bytes: u64,
+    /// Threads (in `fetch`: requests) that were in it in the mean of the window.
+    #[serde(default)]
+    pub window_busy: f64,
+    /// Things done in a second of the window.
+    #[serde(default)]
+    pub window_items_per_second: f64,
+    /// Bytes that came out of it in a second of the window.
+    #[serde(default)]
+    pub window_bytes_per_second: f64,
 }
 
 /// Bad samples of one kind.
@@ -122,15 +136,8 @@ pub struct MemoryReport {
 
 impl Report {
     pub(super) fn of(metrics: &Metrics, waits: &Waits, bad: &BadSamples) -> Self {
-        let rooms = Room::ALL.map(|room| {
-            let meter = metrics.room(room);
-            RoomReport {
-                room,
-                busy_seconds: Duration::from_nanos(meter.busy_nanos.get()).as_secs_f64(),
-                items: meter.items.get(),
-                bytes: meter.bytes.get(),
-            }
-        });
+        let span = waits.span().unwrap_or_default();
+        let rooms = Room::ALL.map(|room| RoomReport::of(metrics, room, &span));
         let flaws = bad.counts.iter().map(|((room, code, outcome), samples)| FlawReport {
             room: *room,
             code: code.clone(),
@@ -140,6 +147,7 @@ impl Report {
         Self {
             wait: WaitReport::of(waits),
             advice: Advice::of(metrics, waits),
+            stages: Stages::of(metrics, waits),
             rooms: rooms.into_iter().filter(|room| room.items > 0).collect(),
             fetch: FetchReport::of(&metrics.fetch),
             memory: MemoryReport {
@@ -165,6 +173,23 @@ impl Report {
     }
 }
 
+impl RoomReport {
+    fn of(metrics: &Metrics, room: Room, span: &Span) -> Self {
+        let (meter, lately) = (metrics.room(room), span.work.room(room));
+        let seconds = span.wall.as_secs_f64();
+        let rate = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
+        Self {
+            room,
+            busy_seconds: Duration::from_nanos(meter.busy_nanos.get()).as_secs_f64(),
+            items: meter.items.get(),
+            bytes: meter.bytes.get(),
+            window_busy: rate(lately.busy.as_secs_f64()),
+            window_items_per_second: rate(lately.items as f64),
+            window_bytes_per_second: rate(lately.bytes as f64),
+        }
+    }
+}
+
 impl WaitReport {
     fn of(waits: &Waits) -> Self {
         let window: Vec<f64> = waits.window.iter().map(|w| w.wait.blocked.as_secs_f64()).collect();
@@ -184,6 +209,30 @@ impl WaitReport {
             p99_seconds: percentile(&sorted, 0.99),
             window_seconds: window,
         }
+    }
+}
+
+impl Report {
+    /// All that was done, and what of it in the window.
+    fn write_rooms(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lately = self.rooms.iter().any(|room| room.window_busy > 0.0);
+        write!(f, "{:<8} {:>10} {:>10} {:>12}", "room", "busy s", "items", "bytes")?;
+        if lately {
+            write!(f, " {:>9} {:>10} {:>14}", "busy now", "items/s", "bytes/s")?;
+        }
+        writeln!(f)?;
+        for room in &self.rooms {
+            let bytes = Bytes(room.bytes).to_string();
+            let RoomReport { room: name, busy_seconds, items, .. } = room;
+            write!(f, "{name:<8} {busy_seconds:>10.2} {items:>10} {bytes:>12}")?;
+            if lately {
+                let rate = Bytes(room.window_bytes_per_second as u64);
+                let (busy, items) = (room.window_busy, room.window_items_per_second);
+                write!(f, " {busy:>9.2} {items:>10.1} {:>14}", format!("{rate}/s"))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
     }
 }
 
@@ -261,17 +310,9 @@ impl fmt::Display for Report {
             Bytes(self.memory.peak_arena_bytes),
             self.workers
         )?;
-        writeln!(f, "{:<8} {:>10} {:>10} {:>12}", "room", "busy s", "items", "bytes")?;
-        for room in &self.rooms {
-            writeln!(
-                f,
-                "{:<8} {:>10.2} {:>10} {:>12}",
-                room.room,
-                room.busy_seconds,
-                room.items,
-                Bytes(room.bytes).to_string()
-            )?;
+        if let Some(stages) = &self.stages {
+            write!(f, "{stages}")?;
         }
-        Ok(())
+        self.write_rooms(f)
     }
 }

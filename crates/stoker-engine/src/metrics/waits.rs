@@ -10,7 +10,8 @@ use super::work::Work;
 /// One batch as the trainer saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Time blocked in `next()`.
+    /// Time blocked in `next()`: until the batch was handed over, and what the one before took from
+    /// there to the trainer.
     pub blocked: Duration,
     /// Wall time since the previous batch was handed over, this wait included; for the first batch
     /// since the iteration began.
@@ -30,6 +31,18 @@ pub struct Waits {
     pub(super) before: Work,
     /// What the batch that is about to be handed over was waited for.
     pending: Blame,
+    /// What the batch that was handed over last took from there to the trainer.
+    late: Duration,
+}
+
+/// What is known of the batches of the window together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span {
+    pub(super) batches: u64,
+    pub(super) blocked: Duration,
+    pub(super) wall: Duration,
+    pub(super) blame: Blame,
+    pub(super) work: Work,
 }
 
 /// A batch that was waited for.
@@ -58,9 +71,23 @@ impl Waits {
         self.pending += blame;
     }
 
+    /// What was waited for, and is of no batch yet that was handed over.
+    pub(super) fn pending(&self) -> Blame {
+        self.pending
+    }
+
+    /// Takes note how long the latest batch took from its hand-over to the trainer. It is in the wall time
+    /// of the batch that comes next, and so it counts as that one's.
+    pub(super) fn late(&mut self, late: Duration) {
+        self.late += late;
+    }
+
     /// Adds a batch; `work` is what was done by now.
     pub(super) fn push(&mut self, wait: Wait, work: Work) {
-        let blame = std::mem::take(&mut self.pending);
+        let (mut blame, late) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.late));
+        let wait = Wait { blocked: wait.blocked + late, ..wait };
+        // What no batch was at is the way of a finished one to the trainer.
+        blame.hand_over += wait.blocked.saturating_sub(blame.total());
         if self.first.is_none() {
             self.first = Some(wait);
             self.before = work;
@@ -77,6 +104,19 @@ impl Waits {
         self.window.push_back(Seen { wait, blame, work });
     }
 
+    /// The batches of the window together; nothing where there are none.
+    pub(super) fn span(&self) -> Option<Span> {
+        let work = self.window.back()?.work - self.before;
+        let none = Span { work, ..Span::default() };
+        Some(self.window.iter().fold(none, |sum, seen| Span {
+            batches: sum.batches + 1,
+            blocked: sum.blocked + seen.wait.blocked,
+            wall: sum.wall + seen.wait.wall,
+            blame: sum.blame + seen.blame,
+            ..sum
+        }))
+    }
+
     /// The share of `wall` in `blocked`.
     pub(super) fn ratio(blocked: Duration, wall: Duration) -> Option<f64> {
         (!wall.is_zero()).then(|| blocked.as_secs_f64() / wall.as_secs_f64())
@@ -84,6 +124,7 @@ impl Waits {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 mod tests {
     use super::*;
 
@@ -104,5 +145,22 @@ mod tests {
         assert_eq!(waits.window.len(), Waits::WINDOW);
         assert_eq!(waits.before.requests, 10 + 5000 - Waits::WINDOW as u64 - 1);
         assert_eq!(Waits::ratio(waits.total.blocked, waits.total.wall), Some(0.25));
+        let span = waits.span().unwrap();
+        assert_eq!((span.batches, span.work.requests), (1024, 1024));
+        assert_eq!((span.blocked * 4, span.wall), (span.wall, Duration::from_millis(4096)));
+    }
+
+    #[test]
+    fn what_no_batch_was_at_and_what_comes_late_is_the_hand_over() {
+        let (mut waits, ms) = (Waits::default(), Duration::from_millis);
+        let step = |blocked| Wait { blocked: ms(blocked), wall: ms(20) };
+        waits.push(step(9), Work::default());
+        waits.late(ms(4));
+        waits.blame(Blame { pixels: ms(5), ..Blame::default() });
+        waits.push(step(6), Work::default());
+        waits.push(step(1), Work::default());
+        let span = waits.span().unwrap();
+        assert_eq!((span.blocked, span.wall), (ms(11), ms(40)));
+        assert_eq!(span.blame, Blame { pixels: ms(5), hand_over: ms(6), ..Blame::default() });
     }
 }

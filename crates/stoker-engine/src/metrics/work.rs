@@ -4,6 +4,7 @@
 use std::ops::Sub;
 use std::time::Duration;
 
+use super::occupancy::Spent;
 use super::{Metrics, Room};
 
 /// What was done since the beginning.
@@ -11,42 +12,79 @@ use super::{Metrics, Room};
 pub(super) struct Work {
     /// Time of workers.
     pub(super) cpu: Duration,
-    /// Of it, decoding.
-    pub(super) image: Duration,
-    /// Of it, resizing and patches.
-    pub(super) vision: Duration,
-    /// Of it, other rooms.
-    pub(super) other: Duration,
-    /// How long requests took, added up.
-    pub(super) in_flight: Duration,
-    /// Bytes that came.
-    pub(super) bytes: u64,
+    /// How long tasks waited for a worker, added up.
+    pub(super) queued_tasks: Duration,
+    /// What each room did.
+    pub(super) rooms: [RoomWork; Room::ALL.len()],
+    /// From requests to the headers of their good answers, added up.
+    pub(super) first_bytes: Duration,
+    /// Good answers.
+    pub(super) answers: u64,
+    /// How long requests waited to be sent, added up.
+    pub(super) queued_requests: Duration,
     /// Requests, retries among them.
     pub(super) requests: u64,
     /// Answers that asked for patience.
     pub(super) throttled: u64,
+    /// Samples handed over.
+    pub(super) samples: u64,
+    /// Bytes of the batches that were.
+    pub(super) batch_bytes: u64,
+    /// What batches and workers were at.
+    pub(super) spent: Spent,
+}
+
+/// What a room did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RoomWork {
+    pub(super) busy: Duration,
+    pub(super) items: u64,
+    pub(super) bytes: u64,
 }
 
 impl Work {
     /// All that was done so far.
     pub(super) fn so_far(metrics: &Metrics) -> Self {
-        let busy = |room: Room| Duration::from_nanos(metrics.room(room).busy_nanos.get());
-        let other = [Room::Plan, Room::Dataset, Room::Text, Room::Pack, Room::Engine];
+        let rooms = Room::ALL.map(|room| {
+            let meter = metrics.room(room);
+            let busy = Duration::from_nanos(meter.busy_nanos.get());
+            RoomWork { busy, items: meter.items.get(), bytes: meter.bytes.get() }
+        });
+        let fetch = &metrics.fetch;
         Self {
             cpu: Duration::from_nanos(metrics.worker_nanos.get()),
-            image: busy(Room::Image),
-            vision: busy(Room::Vision),
-            other: other.into_iter().map(busy).sum(),
-            in_flight: busy(Room::Fetch),
-            bytes: metrics.room(Room::Fetch).bytes.get(),
-            requests: metrics.fetch.requests.get(),
-            throttled: metrics.fetch.throttled.get(),
+            queued_tasks: Duration::from_nanos(metrics.queued_task_nanos.get()),
+            rooms,
+            first_bytes: Duration::from_nanos(fetch.first_byte_nanos.get()),
+            answers: fetch.answers.get(),
+            queued_requests: Duration::from_nanos(fetch.queued_nanos.get()),
+            requests: fetch.requests.get(),
+            throttled: fetch.throttled.get(),
+            samples: metrics.samples.get(),
+            batch_bytes: metrics.batch_bytes.get(),
+            spent: metrics.occupancy.so_far(),
         }
     }
 
+    /// What a room did.
+    pub(super) fn room(&self, room: Room) -> RoomWork {
+        self.rooms[room as usize]
+    }
+
+    /// How long requests took, added up.
+    pub(super) fn in_flight(&self) -> Duration {
+        self.room(Room::Fetch).busy
+    }
+
+    /// Bytes that came.
+    pub(super) fn bytes(&self) -> u64 {
+        self.room(Room::Fetch).bytes
+    }
+
     /// Time in the rooms that need a processor.
-    pub(super) fn rooms(&self) -> Duration {
-        self.image + self.vision + self.other
+    pub(super) fn in_rooms(&self) -> Duration {
+        let all: Duration = self.rooms.iter().map(|room| room.busy).sum();
+        all.saturating_sub(self.in_flight())
     }
 }
 
@@ -54,15 +92,32 @@ impl Sub for Work {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
+        let time = |of: fn(&Self) -> Duration| of(&self).saturating_sub(of(&before));
+        let count = |of: fn(&Self) -> u64| of(&self).saturating_sub(of(&before));
         Self {
-            cpu: self.cpu.saturating_sub(before.cpu),
-            image: self.image.saturating_sub(before.image),
-            vision: self.vision.saturating_sub(before.vision),
-            other: self.other.saturating_sub(before.other),
-            in_flight: self.in_flight.saturating_sub(before.in_flight),
+            cpu: time(|it| it.cpu),
+            queued_tasks: time(|it| it.queued_tasks),
+            rooms: std::array::from_fn(|room| self.rooms[room] - before.rooms[room]),
+            first_bytes: time(|it| it.first_bytes),
+            answers: count(|it| it.answers),
+            queued_requests: time(|it| it.queued_requests),
+            requests: count(|it| it.requests),
+            throttled: count(|it| it.throttled),
+            samples: count(|it| it.samples),
+            batch_bytes: count(|it| it.batch_bytes),
+            spent: self.spent - before.spent,
+        }
+    }
+}
+
+impl Sub for RoomWork {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(before.busy),
+            items: self.items.saturating_sub(before.items),
             bytes: self.bytes.saturating_sub(before.bytes),
-            requests: self.requests.saturating_sub(before.requests),
-            throttled: self.throttled.saturating_sub(before.throttled),
         }
     }
 }

@@ -1,0 +1,146 @@
+//! What is said of a bottleneck: what it is, by which numbers, and what to change by how much.
+
+use super::advice::{Evidence, Limit};
+use crate::error::Bytes;
+
+/// Of so many times as much it is only said that it is more.
+const PLENTY: f64 = 10.0;
+
+/// Share of the rooms' time from which on it is worth to do less of it here.
+const WORTH: f64 = 0.25;
+
+/// As many whole ones as there have to be; a quotient that is a hair over one is that one.
+fn whole(number: f64) -> f64 {
+    (number - 1e-6).ceil()
+}
+
+/// A number of things.
+fn some(count: f64, thing: &str) -> String {
+    format!("{count:.0} {thing}{}", if count > 1.0 { "s" } else { "" })
+}
+
+impl Evidence {
+    /// A limit, and what would help, with numbers.
+    pub(super) fn words(&self, limit: Limit) -> String {
+        let wait = format!("the trainer waits {:.1} %", self.wait() * 100.0);
+        let (workers, busy) = (self.workers, self.busy() * 100.0);
+        let request = self.each_request() * 1e3;
+        match limit {
+            Limit::Trainer => format!(
+                "{wait}: it is the limit itself; the workers ({workers}) are busy {busy:.0} % of the time"
+            ),
+            Limit::HandOver => self.hand_over(&wait),
+            Limit::Network => format!(
+                "{wait}: the network card of this node is the limit, batches are finished elsewhere and on \
+                 their way; use vision.pixels = \"u8\", or more workers on this node (placement = \"local\")"
+            ),
+            Limit::Cores => self.cores(&wait),
+            Limit::LargeImage => format!(
+                "{wait}: batches wait for single large images while other workers are idle (busy \
+                 {busy:.0} % of {workers}); lower vision.max-pixels or image.max-pixels, or put more \
+                 samples into a batch"
+            ),
+            Limit::Memory => format!(
+                "{wait}: memory is the limit, {} for batches and {} for compressed samples; raise \
+                 engine.memory, or let go of batches sooner",
+                Bytes(self.batch_limit_bytes as u64),
+                Bytes(self.compressed_limit_bytes as u64)
+            ),
+            Limit::Throttling => format!(
+                "{wait}: the store refuses {:.0} of {:.0} requests for now; spread the objects over more \
+                 prefixes, pack them into larger shards, or ask for a higher limit",
+                self.throttled, self.requests
+            ),
+            Limit::Requests => {
+                let enough = self.pace_needed().map_or_else(String::new, |times| {
+                    format!(" to {:.0} or more", whole(times * self.most_requests))
+                });
+                format!(
+                    "{wait}: all {:.0} requests that may be in flight are, and one takes {request:.0} ms; \
+                     raise fetch.concurrency{enough}, or pack samples into larger shards",
+                    self.most_requests
+                )
+            }
+            Limit::Bandwidth => {
+                let rate = |rate: f64| Bytes(rate as u64);
+                let needed = self.pace_needed().map_or_else(String::new, |times| {
+                    format!(" where {} are needed", rate(times * self.rate()))
+                });
+                format!(
+                    "{wait}: the network is the limit, {} come in a second{needed}; use smaller images, a \
+                     local cache (fetch.cache), or data workers on other machines (stoker.ray)",
+                    rate(self.rate())
+                )
+            }
+            Limit::Latency => self.latency(&wait, request),
+        }
+    }
+
+    fn hand_over(&self, wait: &str) -> String {
+        let each = self.hand_over_blocked_seconds / self.batches * 1e3;
+        format!(
+            "{wait}: the hand-over is the limit, batches are finished and take {each:.1} ms to the trainer's \
+             thread; other threads of its process keep it (or the GIL) from running: move their work into \
+             another process, lower sys.setswitchinterval, or put more samples into a batch"
+        )
+    }
+
+    fn latency(&self, wait: &str, request: f64) -> String {
+        // By Little's law: so many batches are on their way in the time that one takes.
+        let step = (self.wall_seconds - self.blocked_seconds) / self.batches;
+        let ahead = self.bringing_seconds / self.batches / step;
+        let enough = match self.pace_needed() {
+            Some(_) if ahead.is_finite() => format!(" to {:.0} or more", whole(ahead) + 1.0),
+            _ => String::new(),
+        };
+        format!(
+            "{wait}: the store's slow answers come late ({request:.0} ms in the mean, {:.1} requests in \
+             flight); raise engine.prefetch{enough}, and engine.memory with it",
+            self.in_flight()
+        )
+    }
+
+    fn cores(&self, wait: &str) -> String {
+        let (image, vision, other) = (self.image_seconds, self.vision_seconds, self.other_seconds);
+        let all = (image + vision + other).max(f64::MIN_POSITIVE);
+        let (room, part) =
+            [("decoding", image), ("resizing and patches", vision), ("text and lines", other)]
+                .into_iter()
+                .max_by(|a, b| a.1.total_cmp(&b.1))
+                .expect("there are three");
+        let workers = self.workers;
+        let needed = self.pace_needed().map(|pace| (pace, whole(workers * (pace - 1.0))));
+        let helps = match needed {
+            Some((_, more)) => format!(
+                "{} here end it, or {} of {} (stoker.ray)",
+                some(more, "more core"),
+                some(whole(more / workers), "data worker"),
+                some(workers, "core")
+            ),
+            None => "more cores, here or as data workers (stoker.ray), make it faster".to_owned(),
+        };
+        let u8 = if self.u8_workers < workers && vision > WORTH * all {
+            "; vision.pixels = \"u8\" leaves the last step to the device"
+        } else {
+            ""
+        };
+        format!(
+            "{wait}: cores are the limit, {workers} of {workers} workers are busy, {:.0} % of it with \
+             {room}{}; {helps}{u8}",
+            100.0 * part / all,
+            self.store(needed.map(|(pace, _)| pace))
+        )
+    }
+
+    /// What the store could give.
+    fn store(&self, needed: Option<f64>) -> String {
+        let Some(times) = self.store_could_give() else { return String::new() };
+        let short = needed.is_some_and(|needed| times < needed);
+        let next = if short { ", less than is needed: the next limit" } else { "" };
+        if times >= PLENTY {
+            format!(", the store could give more than {PLENTY} times as much")
+        } else {
+            format!(", the store could give {times:.1} times as much{next}")
+        }
+    }
+}
