@@ -66,6 +66,16 @@ mod _native {
         made_of::advice(evidence)
     }
 
+    /// The metric families of a report with these numbers.
+    #[pyfunction]
+    fn _families<'py>(
+        numbers: &Bound<'py, PyAny>,
+        rank: u32,
+        world_size: u32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        made_of::families(numbers, rank, world_size)
+    }
+
     /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.
     #[pyfunction]
     fn cli(py: Python<'_>, argv: Vec<String>) -> u8 {

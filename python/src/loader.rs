@@ -49,7 +49,7 @@ const NO_LIST: &str = "a loader gives its batches in order and by no index: iter
 ///
 /// While batches are made, `next` also raises `SampleError`, `BudgetError` and `StoppedError`. Handed
 /// to several workers of a `DataLoader`, which would all give the same, `iter` raises `RuntimeError`.
-#[pyclass(frozen, module = "stoker")]
+#[pyclass(frozen, weakref, module = "stoker")]
 pub(crate) struct Loader {
     engine: Home<engine::Loader>,
     made_of: MadeOf,
@@ -186,6 +186,28 @@ impl Loader {
     /// sizes in bytes.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         made_of::report(py, &self.engine.get()?.report())
+    }
+
+    /// The numbers of the report as a flat dict of floats, for W&B and TensorBoard; see
+    /// `stoker.Report.stats`.
+    #[pyo3(signature = (prefix="stoker/"))]
+    fn stats<'py>(&self, py: Python<'py>, prefix: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.report(py)?.call_method1("stats", (prefix,))
+    }
+
+    /// Batches of this rank that are still to come.
+    ///
+    /// Raises:
+    ///     `TypeError`: The run is endless, or how long it is is not known yet, as for `len`.
+    fn left(&self, py: Python<'_>) -> PyResult<usize> {
+        let engine = self.engine.get()?;
+        made_of::length(py.detach(|| engine.left()), engine.is_endless())
+    }
+
+    /// Where it is read over HTTP, such as `127.0.0.1:9464`; None without `engine.metrics`.
+    #[getter]
+    fn metrics_address(&self) -> PyResult<Option<String>> {
+        Ok(self.engine.get()?.metrics_address().map(|address| address.to_string()))
     }
 
     /// Which rank this loader feeds, from 0.

@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 use stoker_engine::error::Error;
 use stoker_engine::loader::{Opening, REMEMBERED};
-use stoker_engine::metrics::{Evidence, Report};
+use stoker_engine::metrics::{self, Evidence, Report};
 use stoker_engine::plan::Cursor;
 use stoker_engine::recipe::{Document, Recipe};
 use stoker_engine::sample::Rank;
@@ -53,6 +53,16 @@ pub(crate) fn words(numbers: &Bound<'_, PyAny>) -> PyResult<String> {
 pub(crate) fn advice<'py>(evidence: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let told = json::from_python::<Evidence>(evidence)?.advice();
     json::to_python(evidence.py(), &told)
+}
+
+/// The metric families of a report with these numbers.
+pub(crate) fn families<'py>(
+    numbers: &Bound<'py, PyAny>,
+    rank: u32,
+    world_size: u32,
+) -> PyResult<Bound<'py, PyAny>> {
+    let report = json::from_python::<Report>(numbers)?;
+    json::to_python(numbers.py(), &metrics::families(&report, Rank { index: rank, of: world_size }))
 }
 
 /// A recipe with its overrides as one document: no path in it is relative.

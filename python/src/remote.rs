@@ -165,6 +165,22 @@ impl Front {
         made_of::length(py.detach(|| engine.len()), engine.is_endless())
     }
 
+    fn left(&self, py: Python<'_>) -> PyResult<usize> {
+        let engine = self.engine.get()?;
+        made_of::length(py.detach(|| engine.left()), engine.is_endless())
+    }
+
+    #[getter]
+    fn metrics_address(&self) -> PyResult<Option<String>> {
+        Ok(self.engine.get()?.metrics_address().map(|address| address.to_string()))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let engine = self.engine.get()?;
+        py.detach(|| engine.close());
+        Ok(())
+    }
+
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         made_of::report(py, &self.engine.get()?.report())
     }

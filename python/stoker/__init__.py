@@ -12,6 +12,7 @@ Importing this package imports neither torch nor NumPy, starts no thread and rea
 from collections.abc import Mapping
 
 from stoker._native import Batch, Loader, Tensor, __version__
+from stoker._progress import progress
 from stoker.errors import (
     BadSample,
     BudgetError,
@@ -50,4 +51,5 @@ __all__ = [
     "StoppedError",
     "Tensor",
     "__version__",
+    "progress",
 ]

@@ -162,8 +162,18 @@ class Front:
                 known yet.
         """
 
+    def left(self) -> int:
+        """Batches of this rank that are still to come; see `Loader.left`."""
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where it is read over HTTP; see `Loader.metrics_address`."""
+
     def report(self) -> Report:
         """What was handed over so far, and how long the trainer waited."""
+
+    def close(self) -> None:
+        """Ends its requests, and nobody sees it from outside any more; the rest still answers."""
 
     def index_files(self) -> list[list[Path]]:
         """The files of each dataset's index; in another `dataset.index-dir` they serve as well.

@@ -171,6 +171,24 @@ class Loader:
     def report(self) -> Report:
         """What has been done so far, and who waited for whom; costs no more than a few copies."""
 
+    def stats(self, prefix: str = "stoker/") -> dict[str, float]:
+        """The numbers of the report as a flat dict, for W&B and TensorBoard.
+
+        Names are those of the report's attributes, such as `stoker/wait/ratio`; what is not known
+        yet is left out. See `stoker.Report.stats`.
+        """
+
+    def left(self) -> int:
+        """Batches of this rank that are still to come, after a state was loaded too.
+
+        Raises:
+            TypeError: The run is endless, or how long it is is not known yet, as for `len`.
+        """
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where it is read over HTTP, such as `127.0.0.1:9464`; None without `engine.metrics`."""
+
     @property
     def rank(self) -> int:
         """Which rank this loader feeds, from 0."""
@@ -195,6 +213,13 @@ def _report_words(numbers: Mapping[str, Any]) -> str:
 
 def _advice(evidence: Mapping[str, float]) -> dict[str, Any] | None:
     """What evidence tells, as `stoker.Report.advice`; see `Maker.evidence`."""
+
+def _families(numbers: Mapping[str, Any], rank: int, world_size: int) -> list[dict[str, Any]]:
+    """The metrics of a report with these numbers, by the conventions of Prometheus.
+
+    Each has `name`, `kind` (`counter`, `gauge` or `histogram`), `help`, and `points`: a list of
+    `labels` (pairs of name and value) and `value`.
+    """
 
 def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""

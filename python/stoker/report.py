@@ -105,6 +105,11 @@ class Report(SimpleNamespace):
     `samples`."""
     workers: int
     """Worker threads."""
+    wait_histogram: SimpleNamespace
+    """Waits for single batches, the first one apart, since the beginning: `counts` by step, whose
+    upper ends are `bounds_seconds` (one less: the last step has none), and `sum_seconds`."""
+    first_byte_histogram: SimpleNamespace
+    """The same of the times from a request to the headers of its good answer."""
 
     def as_dict(self) -> dict:
         """All numbers as plain dicts and lists."""

@@ -68,9 +68,18 @@ class Maker:
         ]
         fetch = {"requests": self.made, "retries": 0, "peak_in_flight": 1}
         memory = dict.fromkeys(MEMORY, 0)
-        numbers = {"rooms": rooms, "fetch": fetch, "memory": memory, "workers": self.threads}
+        numbers = {
+            "rooms": rooms,
+            "fetch": fetch,
+            "memory": memory,
+            "workers": self.threads,
+            "first_byte_histogram": NONE,
+        }
         return SimpleNamespace(as_dict=lambda: numbers)
 
+
+NONE = {"bounds_seconds": [], "counts": [0], "sum_seconds": 0.0}
+"""A histogram of nothing."""
 
 MEMORY = (
     "compressed_bytes",
@@ -144,6 +153,12 @@ class Front:
     def index_files(self) -> list[list[Path]]:
         return [[Path(path) for path in self.recipe.get("index_files", [])]]
 
+    def left(self) -> int:
+        return max(0, self.recipe["batches"] - self.done)
+
+    def close(self) -> None:
+        pass
+
     def report(self) -> SimpleNamespace:
         wall, waited = sum(self.blocked[1:]) * 2, sum(self.blocked[1:])
         wait = {
@@ -174,6 +189,8 @@ class Front:
             "bad_samples": [],
             "flaws": [],
             "workers": 0,
+            "wait_histogram": NONE,
+            "first_byte_histogram": NONE,
         }
         return SimpleNamespace(as_dict=lambda: numbers)
 

@@ -96,3 +96,25 @@ def test_a_data_loader_without_workers_gives_the_loaders_batches(recipe):
     straight = [batch.torch()["input_ids"] for batch in stoker.Loader(recipe)]
     assert all(map(torch.equal, seen, straight))
     assert len(seen) == len(straight) == 6
+
+
+def test_a_run_is_watched_as_the_guide_says(recipe, capsys):
+    bar, stats, telemetry = examples("live.md")
+    recipe["plan"] = {"epochs": 1}
+    trained, logged, scalars = [], [], {}
+    with stoker.Loader(recipe) as loader:
+        run(telemetry, loader=loader)
+        run(bar, loader=loader, train=trained.append)
+        wandb = SimpleNamespace(log=lambda stats, step: logged.append((step, stats)))
+        writer = SimpleNamespace(add_scalar=lambda *scalar: scalars.update([scalar[:2]]))
+        run(stats, loader=loader, wandb=wandb, writer=writer, step=6)
+    assert len(trained) == 6
+    assert " 6/6 " in capsys.readouterr().err
+    assert logged == [(6, scalars)]
+    guide = (GUIDES / "live.md").read_text()
+    named = re.findall(r"`(stoker/[a-z0-9_/]+)`", guide)
+    assert len(named) > 5
+    assert set(named) <= set(scalars)
+    metrics = set(re.findall(r"`(stoker_[a-z_]+)`", guide))
+    families = stoker._native._families(loader.report().as_dict(), 0, 1)
+    assert metrics <= {family["name"] for family in families}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -218,6 +220,24 @@ def eventually(condition):
             return True
         time.sleep(0.1)
     return False
+
+
+def test_it_is_watched_as_any_loader_is(on_ray, recipe):
+    recipe["engine"]["metrics"] = "127.0.0.1:0"
+    loader, screen = on_ray(recipe), io.StringIO()
+    next(loader)
+    shown = stoker.progress(loader, file=screen, mininterval=0, ascii=True)
+    assert len(list(shown)) == 23
+    assert " 1/24 " in screen.getvalue()
+    assert " 24/24 " in screen.getvalue()
+    assert loader.stats()["stoker/samples"] == 24.0
+    assert loader.left() == 0
+    address = f"http://{loader.metrics_address}/metrics"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert 'stoker_samples_total{rank="0"} 24\n' in answer.read().decode()
+    loader.close()
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        urllib.request.urlopen(address, timeout=30)
 
 
 def test_the_report_and_rays_metrics_have_the_work_of_all_workers(on_ray, recipe):

@@ -26,6 +26,11 @@ def numbers(items=1, read=100, busy=0.5, workers=2):
         "fetch": {"requests": items, "retries": 0, "peak_in_flight": 3},
         "memory": {"compressed_bytes": read},
         "workers": workers,
+        "first_byte_histogram": {
+            "bounds_seconds": [0.1],
+            "counts": [items, 1],
+            "sum_seconds": busy,
+        },
     }
 
 
@@ -48,6 +53,8 @@ def test_the_numbers_of_engines_are_added_and_those_of_the_dead_are_kept():
     assert [room["room"] for room in total["rooms"]] == ["fetch", "image"]
     assert total["rooms"][0] == {"room": "fetch", "busy_seconds": 2.5, "items": 13, "bytes": 1530}
     assert total["fetch"] == {"requests": 13, "retries": 0, "peak_in_flight": 15}
+    steps = {"bounds_seconds": [0.1], "counts": [13, 5], "sum_seconds": 2.5}
+    assert total["first_byte_histogram"] == steps
     assert counts.fetched(known.reports("b")) == 530
     assert (known.made_bytes, known.pulled_bytes) == (600, 200)
 

@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Check every sample of a recipe's datasets as a run would, and list those that can't be used
     Verify(VerifyArguments),
+    /// Watch the loaders that run on this machine: who waits for whom, how fast, and what limits them
+    Top(TopArguments),
     /// Show a recipe with all its defaults, as TOML
     Recipe(RecipeArguments),
     /// Serve a folder over the S3 protocol, if asked with the latency of a distant store
@@ -115,6 +117,23 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) recipe: RecipeArguments,
     /// Print JSON, one object a line: each bad sample, and at the end a summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A loader answers its own user and root, on Linux, with nothing set. On a terminal the picture changes
+once a second, elsewhere a line for each loader is printed once a second; Ctrl-C ends it.
+Exit code 4: the process is another user's. 5: no loader runs.")]
+pub(crate) struct TopArguments {
+    /// Show the loaders of this process alone, and end with them
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Look for a second, print what was seen, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print a JSON object for each loader at each look
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -13,6 +13,7 @@ mod peek;
 mod plan;
 mod run;
 mod serve;
+mod top;
 mod verify;
 
 use std::ffi::{OsStr, OsString};
@@ -53,6 +54,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Outcome {
         Command::Index(arguments) => index::index(&arguments, out),
         Command::Plan(arguments) => plan::plan(&arguments, out),
         Command::Verify(arguments) => verify::verify(&arguments, out),
+        Command::Top(arguments) => top::top(&arguments, out),
         Command::Recipe(arguments) => {
             write!(out, "{}", recipe(&arguments)?.to_toml())?;
             Ok(outcome::OK)

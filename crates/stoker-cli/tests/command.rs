@@ -49,7 +49,7 @@ fn help_is_data_and_lists_the_exit_codes() {
     let documented = include_str!("../../../docs/reference/command.md");
     let codes = help.split("Exit codes:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert!(documented.contains(codes), "docs/reference/command.md differs from\n{codes}");
-    for command in ["run", "peek", "index", "plan", "verify", "recipe", "s3", "demo"] {
+    for command in ["run", "peek", "index", "plan", "verify", "top", "recipe", "s3", "demo"] {
         let line = format!("  {command} ");
         assert!(help.lines().any(|have| have.starts_with(&line)), "{command} in\n{help}");
     }
@@ -118,6 +118,16 @@ fn a_reader_that_goes_away_is_no_error() {
     let output = stoker().arg("recipe").arg(&path).stdout(writer).output().unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn top_without_a_loader_says_where_it_looked() {
+    // No process has the number 0.
+    for arguments in [&["top", "0"][..], &["top", "0", "--once"], &["top", "0", "--json"]] {
+        let stderr = failure(arguments, 5);
+        assert!(stderr.contains("no loader runs in process 0; "), "{stderr}");
+        assert!(stderr.contains("network namespace"), "{stderr}");
+    }
 }
 
 #[test]

@@ -174,6 +174,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Replaced, Self::Neutralised, Self::LeftOut];
+
     /// Its one word.
     pub fn as_str(self) -> &'static str {
         match self {

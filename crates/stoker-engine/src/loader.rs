@@ -10,11 +10,13 @@ mod ahead;
 mod depth;
 mod front;
 mod ledger;
+mod live;
 mod look;
 mod maker;
 mod tally;
 mod verify;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ use ahead::Ahead;
 
 pub use crate::engine::{Batch, Lease, Memory, Opening};
 pub use front::{Front, REMEMBERED};
+pub use live::{Glance, Name, running};
 pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure, outlook, peek};
 pub use maker::Maker;
 pub use tally::too_many_bad;
@@ -151,6 +154,16 @@ impl Loader {
     /// What it has done so far.
     pub fn report(&self) -> Report {
         self.front.report()
+    }
+
+    /// Batches of this rank that are still to come; see [`Front::left`].
+    pub fn left(&self) -> Option<u64> {
+        self.front.left()
+    }
+
+    /// Where it is read over HTTP, if `engine.metrics` says so.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.front.metrics_address()
     }
 
     /// What finishes `u8` pixels on a device.

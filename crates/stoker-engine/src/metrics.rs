@@ -7,8 +7,11 @@
 mod advice;
 mod blame;
 mod cache;
+mod families;
 mod fetch;
+mod histogram;
 mod occupancy;
+pub mod prometheus;
 mod report;
 mod spread;
 mod stages;
@@ -30,7 +33,9 @@ use work::Work;
 pub use advice::{Advice, Evidence, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
 pub use cache::{CacheMeter, CacheReport};
+pub use families::{Family, Kind, Point, Value, families};
 pub use fetch::{FetchMeter, FetchReport};
+pub use histogram::{Histogram, HistogramReport};
 pub use occupancy::{Holding, Occupancy, Standing};
 pub use report::{FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub(crate) use spread::Recent;
@@ -90,7 +95,8 @@ impl Room {
 
 impl fmt::Display for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        // Tables give it a width.
+        f.pad(self.as_str())
     }
 }
 
@@ -221,6 +227,8 @@ pub struct Metrics {
     pub occupancy: Occupancy,
     /// What may be used, once that is known.
     pub limits: OnceLock<Limits>,
+    /// Waits for single batches, the first one apart.
+    wait_histogram: Histogram,
     waits: Mutex<Waits>,
     bad_samples: Mutex<BadSamples>,
 }
@@ -245,7 +253,11 @@ impl Metrics {
 
     /// Logs how long the trainer was blocked for one batch.
     pub fn waited(&self, wait: Wait) {
-        self.waits().push(wait, Work::so_far(self));
+        let mut waits = self.waits();
+        if waits.first.is_some() {
+            self.wait_histogram.add(wait.blocked);
+        }
+        waits.push(wait, Work::so_far(self));
     }
 
     /// What is known since the beginning, for who adds up several of them: data workers do not know whose wait

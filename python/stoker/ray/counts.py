@@ -148,6 +148,16 @@ def merged(reports: list[Numbers]) -> Numbers:
         "fetch": _sum([numbers["fetch"] for numbers in reports]),
         "memory": _sum([numbers["memory"] for numbers in reports]),
         "workers": sum(numbers["workers"] for numbers in reports),
+        "first_byte_histogram": _steps([numbers["first_byte_histogram"] for numbers in reports]),
+    }
+
+
+def _steps(histograms: list[Numbers]) -> Numbers:
+    """Histograms with the same steps, added step by step."""
+    counts = zip(*(histogram["counts"] for histogram in histograms), strict=True)
+    return histograms[0] | {
+        "counts": [sum(step) for step in counts],
+        "sum_seconds": sum(histogram["sum_seconds"] for histogram in histograms),
     }
 
 

@@ -126,7 +126,7 @@ class RayLoader:
         schedule = Schedule(front.sequence_at, room=prefetch_bytes or 1 << 30, deadline=deadline)
         self._dispatcher = Dispatcher(schedule, self._fleet.ended, front.window)
         self._fleet.start(self._dispatcher, Watch(self._dispatcher, front.rank).remote)
-        self._end = weakref.finalize(self, _end, self._dispatcher, self._fleet, os.getpid())
+        self._end = weakref.finalize(self, _end, self._dispatcher, self._fleet, front, os.getpid())
 
     def __iter__(self) -> Self:
         if self._front.ended:
@@ -258,6 +258,22 @@ class RayLoader:
         """
         return reports.read(self._front.report(), self._dispatcher, self._fleet, self._placement)
 
+    def stats(self, prefix: str = "stoker/") -> dict[str, float]:
+        """The numbers of the report as a flat dict, for W&B and TensorBoard."""
+        return self.report().stats(prefix)
+
+    def left(self) -> int:
+        """Batches of this rank that are still to come; see `stoker.Loader`."""
+        return self._front.left()
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where this rank's part is read over HTTP; None without `engine.metrics`.
+
+        It has what was delivered and waited for; what workers did is in `report()` alone.
+        """
+        return self._front.metrics_address
+
     @property
     def rank(self) -> int:
         """Which rank this loader feeds, from 0."""
@@ -311,8 +327,9 @@ def _reserved() -> float:
         return 0.0
 
 
-def _end(dispatcher: Dispatcher, fleet: Fleet, process: int) -> None:
+def _end(dispatcher: Dispatcher, fleet: Fleet, front: Any, process: int) -> None:
     if os.getpid() != process:
         return  # a forked child has neither the threads nor the workers
     fleet.stop()
     dispatcher.stop()
+    front.close()

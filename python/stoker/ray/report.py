@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WAIT = 0.05
 """Share of its time that a trainer may wait before a reason is looked for."""
 
+MADE = ("rooms", "fetch", "memory", "workers", "first_byte_histogram")
+"""What of a report the workers know."""
+
 BUSY = 0.7
 """Share of the workers' time from which on cores are what is short."""
 
@@ -37,7 +40,7 @@ def read(
     if reports:
         # What was delivered and waited for is the front's to know; how it was made, the workers'.
         made = counts.merged(reports)
-        numbers = numbers | {name: made[name] for name in ("rooms", "fetch", "memory", "workers")}
+        numbers = numbers | {name: made[name] for name in MADE}
     # A worker tells of itself once a second; before it does there is nothing to go by.
     advice = _advice(evidence) if evidence and evidence.get("workers") else None
     numbers = numbers | {"advice": advice}

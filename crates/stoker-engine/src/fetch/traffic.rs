@@ -90,10 +90,8 @@ impl Traffic {
     /// The store gave what a request that was sent then asked for.
     pub(super) fn answered(&self, sent: Instant, size: Size) {
         let first_byte = sent.elapsed();
-        let meter = &self.metrics.fetch;
-        meter.first_byte.add(micros(first_byte));
-        meter.first_byte_nanos.add(nanos(first_byte));
-        meter.answers.add(1);
+        self.metrics.fetch.first_byte.add(micros(first_byte));
+        self.metrics.fetch.first_bytes.add(first_byte);
         let wanted = self.slots.wanted(self.lane);
         self.known().quota.answered();
         self.adapt(|congestion| congestion.answered(sent, first_byte, size as usize, wanted));

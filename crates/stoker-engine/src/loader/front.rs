@@ -3,11 +3,13 @@
 //! elsewhere. State, length, report and the judgement on bad samples are the same in all of them.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
+use super::live::Live;
 use super::tally::Tally;
 use crate::engine::{Batch, FIRST_WINDOW, Opening, Rooms, Sizes};
 use crate::error::{Error, Result};
@@ -31,6 +33,7 @@ pub struct Front {
     /// Length of the global sequence, once it is known where samples are packed.
     end: OnceLock<u64>,
     seat: Mutex<Seat>,
+    live: Live,
 }
 
 /// What the consumer has had.
@@ -107,7 +110,8 @@ impl Front {
     fn of(rooms: Rooms, rank: Rank) -> Result<Self> {
         let rooms = Arc::new(rooms);
         rooms.plan.check_rank(rank)?;
-        Ok(Self { rooms, rank, end: OnceLock::new(), seat: Mutex::new(Seat::first()) })
+        let live = Live::start(&rooms, rank)?;
+        Ok(Self { rooms, rank, end: OnceLock::new(), seat: Mutex::new(Seat::first()), live })
     }
 
     /// The place in the global sequence of the batch that comes `steps` after the next one; `None`
@@ -116,13 +120,27 @@ impl Front {
     pub fn sequence_at(&self, steps: u64) -> Option<u64> {
         let seat = self.seat();
         let step = seat.steps + steps;
-        let last = match self.batches() {
+        let last = self.steps(&seat);
+        let (of, index) = (u64::from(self.rank.of), u64::from(self.rank.index));
+        last.is_none_or(|last| step < last).then(|| seat.start + step * of + index)
+    }
+
+    /// Steps of this iteration, as far as the end is known.
+    fn steps(&self, seat: &Seat) -> Option<u64> {
+        match self.batches() {
             _ if self.rooms.samples_left(seat.window) == Some(0) => Some(0),
             Some(batches) => Some(self.rooms.plan.rounds(batches, seat.start, self.rank)),
             None => None,
-        };
-        let (of, index) = (u64::from(self.rank.of), u64::from(self.rank.index));
-        last.is_none_or(|last| step < last).then(|| seat.start + step * of + index)
+        }
+    }
+
+    /// Batches of this rank that are still to come; `None` where [`Self::len`] is. Of a run that was
+    /// begun on another number of ranks they are not what is missing to that length.
+    pub fn left(&self) -> Option<u64> {
+        self.len()?;
+        let seat = self.seat();
+        let steps = self.steps(&seat)?;
+        Some(if seat.ended { 0 } else { steps.saturating_sub(seat.steps) })
     }
 
     /// Takes note that the next batch goes to the trainer, which was blocked for it so long, and
@@ -319,6 +337,11 @@ impl Front {
     /// What has been handed over so far, and what this process has done for it.
     pub fn report(&self) -> Report {
         self.rooms.metrics.report()
+    }
+
+    /// Where it is read over HTTP, if `engine.metrics` says so.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.live.address()
     }
 
     /// What finishes `u8` pixels on a device.

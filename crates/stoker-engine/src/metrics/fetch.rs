@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CacheMeter, CacheReport, Counter, Gauge, Spread};
+use super::{CacheMeter, CacheReport, Counter, Gauge, Histogram, Spread};
 use crate::error::Bytes;
 
 /// What the fetch room counts beyond its meter.
@@ -41,10 +41,8 @@ pub struct FetchMeter {
     pub limit: Gauge,
     /// Microseconds from a request to the headers of its good answer.
     pub first_byte: Spread,
-    /// Good answers.
-    pub answers: Counter,
-    /// Nanoseconds from requests to the headers of these, added up.
-    pub first_byte_nanos: Counter,
+    /// The same by fixed steps of time.
+    pub first_bytes: Histogram,
     /// Answers that told us to slow down.
     pub throttled: Counter,
     /// Answers that fell silent or only dripped, and were given up.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::waits::Span;
-use super::{Advice, BadSamples, FetchReport, Metrics, Room, Stages, Waits};
+use super::{Advice, BadSamples, FetchReport, HistogramReport, Metrics, Room, Stages, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -56,6 +56,12 @@ pub struct Report {
     pub flaws: Vec<FlawReport>,
     /// Worker threads.
     pub workers: u64,
+    /// Waits for single batches, the first one apart.
+    #[serde(default)]
+    pub wait_histogram: HistogramReport,
+    /// Times from a request to the headers of its good answer.
+    #[serde(default)]
+    pub first_byte_histogram: HistogramReport,
 }
 
 /// How long the trainer was blocked.
@@ -169,6 +175,8 @@ impl Report {
             bad_samples: bad.latest.iter().cloned().collect(),
             flaws: flaws.collect(),
             workers: metrics.workers.get(),
+            wait_histogram: metrics.wait_histogram.report(),
+            first_byte_histogram: metrics.fetch.first_bytes.report(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! TOML, JSON and Python all hold them; the other upper ends are far beyond any use we know, and
 //! catch a wrong unit or a slipped digit.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -277,7 +278,20 @@ fn engine(section: &mut Reader<'_>) -> Engine {
             .unwrap_or(default.on_bad_sample),
         bad_sample_limit: section.share("bad-sample-limit").unwrap_or(default.bad_sample_limit),
         ledger: local_path(section, "ledger"),
+        metrics: socket_address(section, "metrics"),
     }
+}
+
+/// An address of this machine, and a port.
+fn socket_address(section: &mut Reader<'_>, key: &'static str) -> Option<SocketAddr> {
+    let text = section.text(key)?;
+    let address = text.parse().ok();
+    if address.is_none() {
+        let hint = "write one such as \"127.0.0.1:9464\", or \"0.0.0.0:9464\" for other machines \
+                    to read it";
+        section.problem(key, format!("{text:?} is no address with a port"), Some(hint));
+    }
+    address
 }
 
 /// A URI of a known kind, or a path.

@@ -1,6 +1,8 @@
 //! The sections of a recipe, typed. One field is one key (`batch_size` is `batch-size`), with its
 //! default and the reason for it.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Compat, Component, Decimal, Fetch, Stage, choices};
@@ -235,6 +237,10 @@ pub struct Engine {
     /// Folder that bad samples are written down in while the run goes on, a file for each rank; not
     /// written down by default.
     pub ledger: Option<String>,
+    /// Address and port at which what the loader does is read over HTTP, by Prometheus and others.
+    /// Ranks that share the machine take the first free port from there on; 0 is any free port. Not
+    /// served by default.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// What becomes of bad samples.
@@ -328,6 +334,7 @@ impl Default for Engine {
             on_bad_sample: OnBadSample::Replace,
             bad_sample_limit: 0.01,
             ledger: None,
+            metrics: None,
         }
     }
 }

@@ -89,6 +89,7 @@ impl Recipe {
                 "on-bad-sample": name_of(ON_BAD_SAMPLE, &engine.on_bad_sample),
                 "bad-sample-limit": engine.bad_sample_limit,
                 "ledger": engine.ledger,
+                "metrics": engine.metrics.map(|address| address.to_string()),
             },
         })
     }

@@ -1,6 +1,7 @@
 //! For any recipe: what is written is read again. For any text: an answer and no panic.
 
 use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::collection::{btree_map, vec};
@@ -147,6 +148,10 @@ prop_compose! {
     }
 }
 
+fn addresses() -> impl Strategy<Value = SocketAddr> {
+    any::<(IpAddr, u16)>().prop_map(SocketAddr::from)
+}
+
 prop_compose! {
     fn batches()(
         (by_samples, batch_size, max_tokens) in (any::<bool>(), 1_u32..=65_536, 1_u32..=1 << 24),
@@ -181,7 +186,7 @@ prop_compose! {
         prefetch in of(0_u32..=1024),
         on_bad_sample in one_of(&[OnBadSample::Replace, OnBadSample::Stop]),
         bad_sample_limit in 0.0..=1.0,
-        ledger in of(path()),
+        (ledger, metrics) in (of(path()), of(addresses())),
     ) -> Recipe {
         let mut sources = sources;
         sources.plan.epochs = sources.plan.epochs.filter(|_| pack.max_tokens.is_none());
@@ -196,6 +201,7 @@ prop_compose! {
             on_bad_sample,
             bad_sample_limit,
             ledger,
+            metrics,
         };
         Recipe { fetch, image, vision, text, pack, engine, ..sources }
     }
