@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What the build needs of the system: a C compiler, cmake and nasm for libjpeg-turbo (which would be
 # half as fast without nasm, so the build fails without it), Rust and Python; what the cluster on one
-# machine is made with, iproute2 and util-linux; and valgrind, which counts instructions. Missing
-# packages are installed where that is possible, otherwise named.
+# machine is made with, iproute2 and util-linux; valgrind, which counts instructions; and Chromium, in
+# which tests look at pages. Missing packages are installed where that is possible, otherwise named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -15,6 +15,7 @@ has cc || packages+=(build-essential)
 has cmake || packages+=(cmake)
 has nasm || packages+=(nasm)
 has valgrind || packages+=(valgrind)
+{ has chromium && has chromedriver; } || packages+=(chromium chromium-driver)
 { has ip && has tc; } || packages+=(iproute2)
 { has nsenter && has unshare; } || packages+=(util-linux)
 if has "$python" && ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then

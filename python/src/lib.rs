@@ -4,7 +4,7 @@
 //! as a mapping of tensors; `dlpack` lets them leave without a copy; `home` keeps a forked child
 //! from touching threads that it does not have; `remote` has the two halves of a loader for batches
 //! that are made elsewhere, `shared` lets them lie in others' memory; `error` maps the engine's errors to Python's;
-//! `demo` lends the demo its store and its data.
+//! `trace` is a trace of some steps; `demo` lends the demo its store and its data.
 
 mod batch;
 mod demo;
@@ -17,6 +17,7 @@ mod made_of;
 mod remote;
 mod shared;
 mod tensor;
+mod trace;
 
 use pyo3::prelude::*;
 
@@ -37,6 +38,8 @@ mod _native {
     use crate::remote::{Front, Maker};
     #[pymodule_export]
     use crate::tensor::Tensor;
+    #[pymodule_export]
+    use crate::trace::Trace;
 
     /// A batch of the parts that it was pickled as.
     #[pyfunction]
@@ -74,6 +77,18 @@ mod _native {
         world_size: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
         made_of::families(numbers, rank, world_size)
+    }
+
+    /// A report with these numbers as a page of HTML.
+    #[pyfunction]
+    fn _report_page(numbers: &Bound<'_, PyAny>, title: Option<&str>) -> PyResult<String> {
+        made_of::page(numbers, title)
+    }
+
+    /// How all pages of stoker look, as CSS.
+    #[pyfunction]
+    fn _page_style() -> &'static str {
+        stoker_engine::metrics::page_style()
     }
 
     /// Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back.

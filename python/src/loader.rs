@@ -1,6 +1,8 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
 //! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
 
+use std::path::PathBuf;
+
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,6 +14,7 @@ use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
 use crate::made_of::{self, MadeOf, PATIENCE, patiently};
+use crate::trace::{self, Trace};
 
 const IN_ALL_WORKERS: &str = "this loader was handed to several worker processes of a DataLoader, \
      and each would give the same batches again: iterate over the loader itself, which has threads of \
@@ -208,6 +211,26 @@ impl Loader {
     #[getter]
     fn metrics_address(&self) -> PyResult<Option<String>> {
         Ok(self.engine.get()?.metrics_address().map(|address| address.to_string()))
+    }
+
+    /// Records what the loader does from now on, and writes it to a file that Perfetto opens: a
+    /// `stoker.Trace`, which is a context manager.
+    ///
+    /// Args:
+    ///     `path`: The file, compressed if its name ends in `.gz`.
+    ///     `steps`: After how many batches it ends by itself; without it, when it is stopped.
+    ///
+    /// Raises:
+    ///     `OSError`: The file can't be made.
+    ///     `RuntimeError`: Another trace is being recorded or written.
+    ///     `ValueError`: `steps` is not 1 or more.
+    #[pyo3(signature = (path, *, steps=None))]
+    fn trace(&self, py: Python<'_>, path: PathBuf, steps: Option<i64>) -> PyResult<Trace> {
+        let steps = steps.map(|steps| u64::try_from(steps).unwrap_or_default());
+        let engine = self.engine.get()?;
+        py.detach(|| engine.trace(&path, steps))
+            .map(Trace::new)
+            .map_err(|error| trace::raised(py, &error))
     }
 
     /// Which rank this loader feeds, from 0.

@@ -65,6 +65,11 @@ pub(crate) fn families<'py>(
     json::to_python(numbers.py(), &metrics::families(&report, Rank { index: rank, of: world_size }))
 }
 
+/// A report with these numbers as a page of HTML.
+pub(crate) fn page(numbers: &Bound<'_, PyAny>, title: Option<&str>) -> PyResult<String> {
+    json::from_python::<Report>(numbers).map(|report| report.page(title))
+}
+
 /// A recipe with its overrides as one document: no path in it is relative.
 pub(crate) fn portable<'py>(
     recipe: &Bound<'py, PyAny>,

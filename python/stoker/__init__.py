@@ -11,7 +11,7 @@ Importing this package imports neither torch nor NumPy, starts no thread and rea
 
 from collections.abc import Mapping
 
-from stoker._native import Batch, Loader, Tensor, __version__
+from stoker._native import Batch, Loader, Tensor, Trace, __version__
 from stoker._progress import progress
 from stoker.errors import (
     BadSample,
@@ -50,6 +50,7 @@ __all__ = [
     "StokerError",
     "StoppedError",
     "Tensor",
+    "Trace",
     "__version__",
     "progress",
 ]

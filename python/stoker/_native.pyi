@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Never, Self, final
 
@@ -189,6 +190,25 @@ class Loader:
     def metrics_address(self) -> str | None:
         """Where it is read over HTTP, such as `127.0.0.1:9464`; None without `engine.metrics`."""
 
+    def trace(self, path: str | PathLike[str], *, steps: int | None = None) -> Trace:
+        """Records what the loader does from now on, and writes it to a file.
+
+        Perfetto opens it, alone or merged with one of torch's profiler by `stoker.trace.merge`. It
+        is written on a thread of its own when the recording ends: after `steps` batches, with the
+        `with` block, by `Trace.stop()` or with the loader. What it takes is bounded: 64 MiB.
+
+        Args:
+            path: The file, compressed if its name ends in `.gz`.
+            steps: After how many batches it ends by itself; without it, when it is stopped.
+
+        Raises:
+            OSError: The file can't be made.
+            RuntimeError: Another trace is being recorded or written; or the loader was made before
+                a fork.
+            ValueError: `steps` is not 1 or more.
+            MachineError: The machine refuses a thread; the limit is named.
+        """
+
     @property
     def rank(self) -> int:
         """Which rank this loader feeds, from 0."""
@@ -196,6 +216,39 @@ class Loader:
     @property
     def world_size(self) -> int:
         """Of how many ranks."""
+
+@final
+class Trace:
+    """A trace that is recorded or was written: a context manager that stops it."""
+
+    def stop(self) -> tuple[int, int]:
+        """Ends the recording, if it goes on, and waits until the file is written.
+
+        Returns:
+            Batches that were handed over meanwhile, and events that were left out, as there was no
+            room for more.
+
+        Raises:
+            OSError: It could not be written.
+        """
+
+    @property
+    def ended(self) -> bool:
+        """Whether the file is written, or will never be."""
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Stops it."""
 
 def _document(
     recipe: str | PathLike[str] | dict[str, Any], overrides: Mapping[str, Any] | None = None
@@ -220,6 +273,12 @@ def _families(numbers: Mapping[str, Any], rank: int, world_size: int) -> list[di
     Each has `name`, `kind` (`counter`, `gauge` or `histogram`), `help`, and `points`: a list of
     `labels` (pairs of name and value) and `value`.
     """
+
+def _report_page(numbers: Mapping[str, Any], title: str | None) -> str:
+    """A report with these numbers as a page of HTML; see `stoker.Report.to_html`."""
+
+def _page_style() -> str:
+    """How all pages of stoker look, in light and in dark, wide and narrow: CSS."""
 
 def cli(argv: Sequence[str]) -> int:
     """Runs the `stoker` command (`argv[0]` is its name) and gives its exit code back."""

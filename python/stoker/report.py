@@ -6,7 +6,11 @@ For example `report.wait.ratio`, `report.rooms[0].busy_seconds`, `report.memory.
 from __future__ import annotations
 
 from collections.abc import Iterator  # noqa: TC003 (typing is slow to import)
+from os import PathLike  # noqa: TC003
+from pathlib import Path
 from types import SimpleNamespace
+
+from stoker._native import _report_page
 
 
 class Report(SimpleNamespace):
@@ -110,6 +114,15 @@ class Report(SimpleNamespace):
     upper ends are `bounds_seconds` (one less: the last step has none), and `sum_seconds`."""
     first_byte_histogram: SimpleNamespace
     """The same of the times from a request to the headers of its good answer."""
+    plots: SimpleNamespace
+    """How all of it went along the run, in at most 256 points.
+
+    `points` has lists, one number for each point: `steps` (`steps_each` but for the last one; the
+    run's first step is in none), `wall_seconds`, `blocked_seconds`, `longest_seconds` (the longest
+    wait), `samples`, `images`, `tokens`, `padding`, `worker_seconds` and of these
+    `decode_seconds` and `resize_seconds`, `request_seconds`, `requests`, `bytes` (from the store).
+    `first_byte_counts` are of requests by the time to their first byte, in buckets that begin at
+    `first_byte_from_seconds` and of which there are `first_byte_per_doubling` to each doubling."""
 
     def as_dict(self) -> dict:
         """All numbers as plain dicts and lists."""
@@ -121,7 +134,24 @@ class Report(SimpleNamespace):
         For `wandb.log`, or TensorBoard's `add_scalar` for each. What is not known yet is left out,
         and so is what is no single number: waits one by one, and bad samples.
         """
-        return {prefix + name: value for name, value in _flat(self.as_dict())}
+        numbers = {name: value for name, value in self.as_dict().items() if name != "plots"}
+        return {prefix + name: value for name, value in _flat(numbers)}
+
+    def to_html(self, *, title: str | None = None) -> str:
+        """The report as a page with plots, which needs nothing from elsewhere.
+
+        Args:
+            title: What the run is called.
+        """
+        return _report_page(self.as_dict(), title)
+
+    def save(self, path: str | PathLike[str], *, title: str | None = None) -> None:
+        """Writes the page of `to_html` to a file.
+
+        Raises:
+            OSError: It can't be written.
+        """
+        Path(path).write_text(self.to_html(title=title), encoding="utf-8")
 
     def __str__(self) -> str:
         return vars(self)["_words"]

@@ -118,3 +118,16 @@ def test_a_run_is_watched_as_the_guide_says(recipe, capsys):
     metrics = set(re.findall(r"`(stoker_[a-z_]+)`", guide))
     families = stoker._native._families(loader.report().as_dict(), 0, 1)
     assert metrics <= {family["name"] for family in families}
+
+
+def test_a_trace_and_a_page_are_made_as_the_guide_makes_them(quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trace, page = examples("trace.md")
+    del quick["plan"]["epochs"]
+    with stoker.Loader(quick) as loader:
+        run(trace, loader=loader, train=lambda batch: batch.torch())
+        run(page, loader=loader)
+    both = json.loads(Path("both.json").read_text())
+    blocked = [event for event in both["traceEvents"] if event["name"] == "trainer blocked"]
+    assert len(blocked) == 20
+    assert "stage 2, run 17" in Path("run.html").read_text()

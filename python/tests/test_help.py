@@ -6,7 +6,7 @@ import pytest
 import stoker
 
 
-@pytest.mark.parametrize("thing", [stoker.Loader, stoker.Batch, stoker.Tensor])
+@pytest.mark.parametrize("thing", [stoker.Loader, stoker.Batch, stoker.Tensor, stoker.Trace])
 def test_every_method_has_help(thing):
     names = [name for name in vars(thing) if not name.startswith("_")]
     assert names

@@ -89,6 +89,16 @@ pub(crate) struct RunArguments {
     /// Print the report and the settings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the report as a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Record what happens when, for Perfetto; compressed if the name ends in .gz
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// How many batches to record
+    #[arg(long, value_name = "N", requires = "trace", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) trace_steps: u64,
 }
 
 #[derive(Debug, Args)]

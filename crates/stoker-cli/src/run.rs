@@ -1,12 +1,14 @@
 //! `stoker run`: a trainer that does nothing with its batches but count them. What it shows is how
 //! fast the engine is here, and what limits it.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use serde_json::json;
-use stoker_engine::loader::{Loader, Next};
+use stoker_engine::loader::{Loader, Next, TraceError};
 use stoker_engine::metrics::Report;
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
@@ -36,8 +38,19 @@ pub(crate) fn run(arguments: &RunArguments, out: &mut dyn Write) -> Outcome {
     let opened = Loader::open_with_progress(recipe.clone(), rank, &mut bar::follow(&bar));
     bar.finish_and_clear();
     let loader = opened?;
+    // Files are made before the run, which may be long.
+    let page = arguments.html.as_deref().map(Page::open).transpose()?;
+    let trace =
+        arguments.trace.as_deref().map(|path| loader.trace(path, Some(arguments.trace_steps)));
+    let trace = trace.transpose().map_err(untraced)?;
     let drained = drain(&loader, arguments.batches)?;
+    if let Some(trace) = trace {
+        tell_dropped(trace.stop().map_err(untraced)?.dropped);
+    }
     let report = loader.report();
+    if let Some(page) = page {
+        page.write(&report.page(arguments.recipe.recipe.to_str()))?;
+    }
     if arguments.json {
         let settings = json!({
             "recipe": recipe.to_value(),
@@ -97,6 +110,41 @@ fn drain(loader: &Loader, limit: Option<u64>) -> Result<Drained, Failure> {
     bar.finish_and_clear();
     let seconds = begin.elapsed().as_secs_f64();
     Ok(Drained { batches, seconds, interrupted: interrupt.heard() })
+}
+
+/// The file of the page.
+struct Page<'a>(&'a Path, File);
+
+impl<'a> Page<'a> {
+    fn open(path: &'a Path) -> Result<Self, Failure> {
+        File::create(path).map(|file| Self(path, file)).map_err(|error| unwritten(path, &error))
+    }
+
+    fn write(mut self, page: &str) -> Result<(), Failure> {
+        self.1.write_all(page.as_bytes()).map_err(|error| unwritten(self.0, &error))
+    }
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    let message = format!("the page can't be written: {error}: {path}; give another file");
+    Failure::Other { code: outcome::FAILED, message }
+}
+
+fn untraced(error: TraceError) -> Failure {
+    match error {
+        TraceError::Machine(error) => Failure::Engine(error),
+        other => Failure::Other { code: outcome::FAILED, message: other.to_string() },
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "stderr is where a command talks")]
+fn tell_dropped(dropped: u64) {
+    if dropped > 0 {
+        eprintln!(
+            "stoker: the trace is full: {dropped} later events are not in it; record fewer batches"
+        );
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "stderr is where a command talks")]

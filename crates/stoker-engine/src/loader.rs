@@ -14,9 +14,11 @@ mod live;
 mod look;
 mod maker;
 mod tally;
+mod trace;
 mod verify;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub use live::{Glance, Name, running};
 pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure, outlook, peek};
 pub use maker::Maker;
 pub use tally::too_many_bad;
+pub use trace::{Trace, TraceError};
 pub use verify::{Finding, Interruption, Verified, Verify};
 
 /// Finished batches of one rank, in order.
@@ -42,6 +45,7 @@ pub struct Loader {
     ahead: Arc<Ahead>,
     /// Held by the consumer while it waits, for long; other locks are held for moments.
     turn: Mutex<()>,
+    last_trace: Mutex<Option<Trace>>,
 }
 
 /// What [`Loader::next`] has.
@@ -78,7 +82,7 @@ impl Loader {
     fn of(front: Front) -> Self {
         let front = Arc::new(front);
         let ahead = Ahead::new(Arc::clone(&front));
-        Self { front, ahead, turn: Mutex::default() }
+        Self { front, ahead, turn: Mutex::default(), last_trace: Mutex::default() }
     }
 
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader
@@ -166,6 +170,27 @@ impl Loader {
         self.front.metrics_address()
     }
 
+    /// Records what happens from now on, for so many batches or until it is stopped, and then writes it
+    /// to a file; see [`Trace`].
+    pub fn trace(&self, path: &Path, steps: Option<u64>) -> Result<Trace, TraceError> {
+        let mut last = self.last_trace();
+        if let Some(last) = &*last {
+            if !last.ended() {
+                return Err(TraceError::Busy);
+            }
+            // From here on, stopping that one has no hold on the next.
+            drop(last.stop());
+        }
+        let trace =
+            Trace::start(Arc::clone(&self.front.rooms().metrics), self.front.rank(), path, steps)?;
+        *last = Some(trace.clone());
+        Ok(trace)
+    }
+
+    fn last_trace(&self) -> MutexGuard<'_, Option<Trace>> {
+        self.last_trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What finishes `u8` pixels on a device.
     pub fn finish(&self) -> Finish {
         self.front.finish()
@@ -176,6 +201,10 @@ impl Loader {
     pub fn close(&self) {
         self.ahead.close();
         self.front.close();
+        if let Some(trace) = self.last_trace().take() {
+            // Whether it could be written is told to whoever holds it.
+            drop(trace.stop());
+        }
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {

@@ -10,11 +10,14 @@ mod cache;
 mod families;
 mod fetch;
 mod histogram;
+mod history;
 mod occupancy;
+mod page;
 pub mod prometheus;
 mod report;
 mod spread;
 mod stages;
+mod trace;
 mod waits;
 mod words;
 mod work;
@@ -28,6 +31,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BadSample, Outcome};
+use history::{Done, History};
 use work::Work;
 
 pub use advice::{Advice, Evidence, Limit, Limits};
@@ -36,11 +40,14 @@ pub use cache::{CacheMeter, CacheReport};
 pub use families::{Family, Kind, Point, Value, families};
 pub use fetch::{FetchMeter, FetchReport};
 pub use histogram::{Histogram, HistogramReport};
+pub use history::{Plots, Points};
 pub use occupancy::{Holding, Occupancy, Standing};
+pub use page::page_style;
 pub use report::{FlawReport, MemoryReport, Report, RoomReport, WaitReport};
 pub(crate) use spread::Recent;
 pub use spread::Spread;
 pub use stages::{DeliverStage, FetchStage, Stages, WorkersStage};
+pub use trace::{Argument, Arguments, Count, Recording, Span, Stage, Tracer};
 pub use waits::{Wait, Waits};
 
 /// The rooms that data passes through, in order: the names of metrics, errors and threads.
@@ -229,6 +236,9 @@ pub struct Metrics {
     pub limits: OnceLock<Limits>,
     /// Waits for single batches, the first one apart.
     wait_histogram: Histogram,
+    /// What happens when, while that is recorded.
+    pub trace: Tracer,
+    history: Mutex<History>,
     waits: Mutex<Waits>,
     bad_samples: Mutex<BadSamples>,
 }
@@ -257,7 +267,10 @@ impl Metrics {
         if waits.first.is_some() {
             self.wait_histogram.add(wait.blocked);
         }
-        waits.push(wait, Work::so_far(self));
+        let work = Work::so_far(self);
+        waits.push(wait, work);
+        drop(waits);
+        self.history().push(wait, Done::so_far(self, work));
     }
 
     /// What is known since the beginning, for who adds up several of them: data workers do not know whose wait
@@ -275,6 +288,10 @@ impl Metrics {
     /// Logs how long the batch that was handed over last took from there to the trainer.
     pub fn late(&self, late: Duration) {
         self.waits().late(late);
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {

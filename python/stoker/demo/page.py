@@ -8,6 +8,7 @@ from statistics import median
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from stoker._native import _page_style
 from stoker.demo.results import claims, described, machine, percent
 from stoker.demo.rungs import WAYS
 
@@ -55,8 +56,8 @@ def page(outcome: Outcome, store: Store, settings: dict[str, Any]) -> str:
 
 
 def style() -> str:
-    """How it looks: light and dark, wide and narrow."""
-    return files("stoker.demo").joinpath("style.css").read_text()
+    """How it looks: light and dark, wide and narrow, as the page of a run does."""
+    return _page_style() + files("stoker.demo").joinpath("style.css").read_text()
 
 
 def lead(outcome: Outcome) -> str:

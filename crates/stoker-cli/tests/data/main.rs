@@ -116,6 +116,27 @@ fn run_drains_an_endless_recipe_once_and_reports() {
     }
 }
 
+#[test]
+fn run_writes_a_page_and_a_trace() {
+    let store = Store::start();
+    let path = |name: &str| store.folder.path().join(name).to_str().unwrap().to_owned();
+    let (page, trace) = (path("run.html"), path("run.json"));
+    store.output("run", &["--html", &page, "--trace", &trace, "--trace-steps", "3"]);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("recipe.toml"), "{page}");
+    let trace: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+    assert_eq!(trace["stoker"]["steps"], 3);
+
+    // Before a run that may be long.
+    let nowhere = path("none/run");
+    let unwritten = store.failure("run", &["--html", &nowhere], 1);
+    assert!(unwritten.contains("the page can't be written: No such file"), "{unwritten}");
+    let unwritten = store.failure("run", &["--trace", &nowhere], 1);
+    assert!(unwritten.contains("the trace can't be written: No such file"), "{unwritten}");
+    let alone = store.failure("run", &["--trace-steps", "3"], 2);
+    assert!(alone.contains("--trace <FILE>"), "{alone}");
+}
+
 /// Whether a process has a handler for SIGINT: it has while it drains, not while it opens things.
 fn hears_ctrl_c(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();

@@ -13,15 +13,19 @@ use super::rooms::Rooms;
 use super::workers::Bench;
 use crate::error::Flaw;
 use crate::image::Decoder;
-use crate::metrics::Room;
+use crate::metrics::{Room, Span, Tracer};
 use crate::sample::{Decoded, EncodedImage, ImagePlan, PixelRows, RgbImage, Size};
 use crate::vision::Scratch;
+
+/// What traces call the decoding of some rows, within what is done with the image.
+const DECODE: &str = "decode";
 
 impl Rooms {
     /// Writes the mean colour in place of an image that is not shown.
     pub(super) fn hide(&self, plan: &ImagePlan, slot: &mut [u8]) {
         let meter = self.metrics.room(Room::Vision);
         let _busy = meter.enter();
+        let _span = self.metrics.trace.span("write mean colour", Vec::new);
         meter.bytes.add(slot.len() as u64);
         self.vision.write_neutral(plan, slot);
     }
@@ -34,6 +38,7 @@ impl Rooms {
         bench: &mut Bench,
     ) -> Result<(), Flaw> {
         let (begin, decoding) = (Instant::now(), Cell::default());
+        let _span = self.image_span("image", image);
         let written = contained(Room::Image, || {
             let Bench { decoder, scratch } = &mut *bench;
             let decoded = self.open_image(image, decoder, &decoding)?;
@@ -52,9 +57,19 @@ impl Rooms {
         written.map(drop)
     }
 
+    /// What a worker does with an image, for traces.
+    fn image_span(&self, name: &'static str, image: &EncodedImage) -> Span<'_> {
+        let told = || {
+            let stored = image.header.stored;
+            let size = format!("{} x {}", stored.width, stored.height);
+            vec![("image", image.name.clone().into()), ("size", size.into())]
+        };
+        self.metrics.trace.span(name, told)
+    }
+
     /// Opens an image, so that the time of all decoding is added to `decoding`.
     fn open_image<'a>(
-        &self,
+        &'a self,
         image: &'a EncodedImage,
         decoder: &'a mut Decoder,
         decoding: &'a Cell<Duration>,
@@ -63,10 +78,14 @@ impl Rooms {
         let begin = Instant::now();
         let opened = decoder.open(&image.bytes, &image.header, seen, limits, self.rgb);
         decoding.set(begin.elapsed());
+        self.metrics.trace.since(DECODE, begin);
         #[cfg(any(test, feature = "testing"))]
         crate::testing::panic_at(crate::testing::IN_DECODING, &image.bytes);
         Ok(match opened? {
-            Decoded::Rows(rows) => Decoded::Rows(Box::new(Timed { rows, spent: decoding })),
+            Decoded::Rows(rows) => {
+                let trace = &self.metrics.trace;
+                Decoded::Rows(Box::new(Timed { rows, spent: decoding, trace }))
+            }
             whole @ Decoded::Whole(_) => whole,
         })
     }
@@ -80,6 +99,7 @@ impl Rooms {
     ) -> Result<&'a RgbImage, Flaw> {
         let meter = self.metrics.room(Room::Image);
         let _busy = meter.enter();
+        let _span = self.image_span(DECODE, image);
         let (limits, seen) = (&self.recipe.image, image.plan.resized);
         let rgb = contained(Room::Image, move || {
             #[cfg(any(test, feature = "testing"))]
@@ -102,6 +122,7 @@ impl Rooms {
     ) {
         let meter = self.metrics.room(Room::Vision);
         let _busy = meter.enter();
+        let _span = self.metrics.trace.span("resize and patchify", Vec::new);
         meter.bytes.add(slot.len() as u64);
         let written = self.vision.write_strips(Decoded::Whole(image), plan, strips, slot, scratch);
         written.expect("nothing is wrong with pixels that are there");
@@ -129,6 +150,7 @@ fn clear_after(flaw: &Flaw, bench: &mut Bench) {
 struct Timed<'a> {
     rows: Box<dyn PixelRows + 'a>,
     spent: &'a Cell<Duration>,
+    trace: &'a Tracer,
 }
 
 impl PixelRows for Timed<'_> {
@@ -140,6 +162,7 @@ impl PixelRows for Timed<'_> {
         let begin = Instant::now();
         let outcome = self.rows.read(count, out, stride);
         self.spent.set(self.spent.get() + begin.elapsed());
+        self.trace.since(DECODE, begin);
         outcome
     }
 }

@@ -35,7 +35,7 @@ use super::reference::{finished, slot_ranges};
 use super::rooms::Rooms;
 use super::workers::{Bench, Turn, Workers, message};
 use crate::error::{Error, Outcome, Result};
-use crate::metrics::{Limits, Phase, Progress};
+use crate::metrics::{Count, Limits, Phase, Progress, Stage};
 use crate::recipe::Pixels;
 use crate::sample::{Measured, Position, Standing, WindowStart};
 
@@ -167,6 +167,7 @@ impl Flow {
             if let Some(Finished { batch, .. }) = counter.finished.remove(&sequence) {
                 counter.asked.remove(&sequence);
                 counter.wanted.remove(&sequence);
+                line.moved_on(sequence, Stage::Gone, &counter);
                 drop(counter);
                 return batch.map(|mut batch| {
                     batch.hand_over();
@@ -192,11 +193,15 @@ impl Flow {
         making.retain(|sequence, making| {
             stays(sequence) || {
                 making.task.abort();
+                self.line.rooms.metrics.trace.batch(*sequence, Stage::Gone);
                 false
             }
         });
         let mut dropped =
             finished.extract_if(.., |sequence, _| !stays(sequence)).collect::<Vec<_>>();
+        for (sequence, _) in &dropped {
+            self.line.moved_on(*sequence, Stage::Gone, &counter);
+        }
         self.line.settle_head(&counter);
         drop(counter);
         dropped.clear();
@@ -264,6 +269,7 @@ impl Line {
         let (want, wanted) = oneshot::channel();
         let progress = Arc::new(Progress::begin(Arc::clone(&self.rooms.metrics)));
         let told = Arc::clone(&progress);
+        self.moved_on(sequence, Stage::Bytes, counter);
         // It lays its batch on the counter, which is locked until it is entered below.
         let task = self.rooms.fetcher.spawn(async move {
             let batch = caught(line.make(sequence, expected, wanted, &told)).await;
@@ -285,9 +291,17 @@ impl Line {
         let progress = making.progress;
         self.rooms.metrics.blamed(progress.finish());
         counter.finished.insert(sequence, Finished { batch, _progress: progress });
+        self.moved_on(sequence, Stage::Ready, &counter);
         self.settle_head(&counter);
         drop(counter);
         self.arrived.notify_all();
+    }
+
+    /// For traces: a batch goes on to that, now that these are on the counter.
+    fn moved_on(&self, sequence: u64, stage: Stage, counter: &Counter) {
+        let trace = &self.rooms.metrics.trace;
+        trace.batch(sequence, stage);
+        trace.count(Count::Ready, || counter.finished.len() as u64);
     }
 
     /// The earliest batch that is not finished may have compressed bytes over the limit.
@@ -322,12 +336,16 @@ impl Line {
         let layout = self.rooms.layout(&samples);
         let bytes = layout.bytes;
         progress.enter(Phase::Brought);
+        let trace = &self.rooms.metrics.trace;
+        trace.batch(sequence, Stage::Unwanted);
         wanted.await.map_err(|_| Error::Stopped)?;
         progress.enter(Phase::Memory);
+        trace.batch(sequence, Stage::Memory);
         let is_asked = || self.counter().asked.contains(&sequence);
         let held = self.pool.take(sequence, bytes, is_asked).await?;
         drop(expected);
         progress.enter(Phase::Pixels);
+        trace.batch(sequence, Stage::Fill);
         let turn = Turn::fill(sequence);
         let draft = self.draft(turn, held, bytes).await?;
         let (mut slots, seal) = draft.split(&slot_ranges(&layout));

@@ -68,6 +68,8 @@ impl Rooms {
         let grids: Vec<_> = images.iter().map(|image| image.plan.grid).collect();
         let meter = self.metrics.room(Room::Text);
         let _busy = meter.enter();
+        let _span =
+            self.metrics.trace.span("tokenise", || vec![("line", sample.origin.clone().into())]);
         let text = self.text.encode(&sample.conversation, &grids, self.vision.merge_size())?;
         meter.bytes.add(size_of_val(text.tokens.as_slice()) as u64);
         images.truncate(text.images);

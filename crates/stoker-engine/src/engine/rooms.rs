@@ -137,6 +137,7 @@ impl Rooms {
     pub(super) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
         let meter = self.metrics.room(Room::Dataset);
         let _busy = meter.enter();
+        let _span = self.metrics.trace.span("parse", || vec![("line", raw.origin.clone().into())]);
         meter.bytes.add(raw.bytes.len() as u64);
         contained(Room::Dataset, || {
             #[cfg(any(test, feature = "testing"))]
@@ -184,6 +185,7 @@ impl Rooms {
     ) {
         let meter = self.metrics.room(Room::Pack);
         let _busy = meter.enter();
+        let _span = self.metrics.trace.span("write text", Vec::new);
         meter.bytes.add(rest.len() as u64);
         let start = layout.rest().start;
         for slot in &layout.neutral {

@@ -59,6 +59,14 @@ impl Turn {
         Self { work: Work::Fill, batch, size: Reverse(0) }
     }
 
+    /// What traces call it.
+    fn name(self) -> &'static str {
+        match self.work {
+            Work::Measure => "measuring",
+            Work::Fill => "filling",
+        }
+    }
+
     /// The same for a task of some size, in any unit; those of a batch are compared.
     pub(super) fn of_size(self, size: u64) -> Self {
         Self { size: Reverse(size), ..self }
@@ -184,9 +192,9 @@ fn work(shared: &Shared, metrics: &Metrics) {
     let mut bench = Bench::default();
     loop {
         let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let task = loop {
-            if let Some((_, task)) = queue.tasks.pop_first() {
-                break task;
+        let (turn, task) = loop {
+            if let Some(((turn, _), task)) = queue.tasks.pop_first() {
+                break (turn, task);
             }
             if queue.stopped {
                 return;
@@ -200,7 +208,9 @@ fn work(shared: &Shared, metrics: &Metrics) {
         drop(queue);
         let since = Instant::now();
         metrics.queued_task_nanos.add(nanos(since.saturating_duration_since(task.since)));
+        let span = metrics.trace.span(turn.name(), || vec![("batch", turn.batch.into())]);
         (task.job)(&mut bench);
+        drop(span);
         metrics.worker_nanos.add(nanos(since.elapsed()));
     }
 }

@@ -10,23 +10,21 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse};
+use object_store::client::{HttpError, HttpRequest, HttpRequestBody, HttpResponse};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, IF_MATCH, RANGE};
 use reqwest::{Method, StatusCode};
-use tokio::time::{Duration, Instant, timeout, timeout_at};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::error::FetchErrorKind;
-use crate::metrics::{Metrics, Room, nanos};
 use crate::sample::{Location, Scheme};
 
 use super::checksum::Checksum;
-use super::failure::{Again, Failure};
-use super::refusal::{Refusal, Secrets, refusal};
+use super::failure::Failure;
+use super::in_flight::InFlight;
 use super::s3::Place;
 use super::send::send;
-use super::slots::Slot;
 use super::store::{Remote, Store};
-use super::traffic::{Size, Traffic};
+use super::traffic::Size;
 use super::watch::{Look, Watch};
 use super::{Fetcher, ObjectInfo, checksum, file, headers, pins, split};
 
@@ -64,81 +62,6 @@ pub(super) struct Limits {
     pub(super) silence: Duration,
     /// At most until then.
     pub(super) until: Instant,
-}
-
-/// A request in flight: holds one of the slots and counts, until it is dropped.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    metrics: Arc<Metrics>,
-    traffic: Arc<Traffic>,
-    limits: Limits,
-    since: Instant,
-    _slot: Slot,
-}
-
-impl InFlight {
-    pub(super) fn begin(
-        metrics: Arc<Metrics>,
-        traffic: Arc<Traffic>,
-        slot: Slot,
-        limits: Limits,
-    ) -> Self {
-        metrics.fetch.requests.add(1);
-        metrics.fetch.in_flight.add(1);
-        Self { metrics, traffic, limits, since: Instant::now(), _slot: slot }
-    }
-
-    /// Nothing came for too long, or too little.
-    fn stalled(&self, reason: String) -> Failure {
-        self.metrics.fetch.stalls.add(1);
-        Failure::transient(reason)
-    }
-
-    /// The client gave up; its limit on silence is ours, and either may notice first.
-    fn broken(&self, error: &HttpError) -> Failure {
-        if error.kind() == HttpErrorKind::Timeout {
-            self.metrics.fetch.stalls.add(1);
-        }
-        Failure::of_way(error)
-    }
-
-    fn silent(&self) -> Failure {
-        self.stalled(format!("timed out (no byte in {:?})", self.limits.silence))
-    }
-
-    /// Sends a signed request and takes the headers of its answer, good or bad.
-    pub(super) async fn exchange(
-        &self,
-        remote: &Remote,
-        request: HttpRequest,
-        size: Size,
-    ) -> Result<Result<HttpResponse, Refusal>, Failure> {
-        let (sent, secrets) = (Instant::now(), Secrets::of(&request));
-        let answer = timeout(self.limits.silence, remote.client.execute(request)).await;
-        let answer = answer.map_err(|_| self.silent())?;
-        let answer = answer.map_err(|error| self.broken(&error))?;
-        if answer.status().is_success() {
-            self.traffic.answered(sent, size);
-            return Ok(Ok(answer));
-        }
-        let refused = refusal(remote, answer, &secrets).await;
-        if refused.failure.again == Again::Later {
-            self.traffic.refused(sent);
-        }
-        Ok(Err(refused))
-    }
-
-    /// Counts another request of the same attempt.
-    pub(super) fn again(&self) {
-        self.metrics.fetch.requests.add(1);
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.metrics.fetch.in_flight.sub(1);
-        self.metrics.room(Room::Fetch).busy_nanos.add(nanos(self.since.elapsed()));
-    }
 }
 
 /// An answer whose body is not read yet.

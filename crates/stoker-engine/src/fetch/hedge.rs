@@ -18,8 +18,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::metrics::Metrics;
 
 use super::Urgency;
-use super::attempt::{Ask, InFlight, Limits, Opened, open};
+use super::attempt::{Ask, Limits, Opened, open};
 use super::failure::{Again, Failure};
+use super::in_flight::InFlight;
 use super::slots::{Coming, Slot};
 use super::store::Store;
 use super::traffic::{Size, Traffic};
@@ -104,6 +105,7 @@ impl Sending {
     async fn one(&self, slot: Slot) -> Result<Opened, Failure> {
         let (metrics, traffic) = (Arc::clone(&self.metrics), Arc::clone(&self.traffic));
         let in_flight = InFlight::begin(metrics, traffic, slot, self.limits);
+        let in_flight = in_flight.asking(&self.ask, self.urgency.batch);
         open(Arc::clone(&self.store), self.ask.clone(), in_flight).await
     }
 }

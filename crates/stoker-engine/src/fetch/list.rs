@@ -17,8 +17,8 @@ use tokio::time::timeout_at;
 use crate::error::{FetchErrorKind, Result};
 use crate::sample::{Location, Scheme};
 
-use super::attempt::InFlight;
 use super::failure::{Failure, Tries};
+use super::in_flight::InFlight;
 use super::read::pause;
 use super::s3::Place;
 use super::send::send;

@@ -25,6 +25,7 @@ mod file;
 pub mod fuzz;
 mod headers;
 mod hedge;
+mod in_flight;
 mod joint;
 mod list;
 mod names;

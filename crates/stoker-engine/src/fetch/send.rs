@@ -6,8 +6,8 @@ use object_store::client::{HttpRequest, HttpResponse};
 use reqwest::Method;
 use reqwest::header::{HeaderValue, RANGE};
 
-use super::attempt::InFlight;
 use super::failure::Failure;
+use super::in_flight::InFlight;
 use super::s3::Place;
 use super::store::Remote;
 use super::traffic::Size;

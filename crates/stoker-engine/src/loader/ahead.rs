@@ -76,6 +76,8 @@ impl Ahead {
         let blocked = running.asking_since.map_or(Duration::ZERO, |since| since.elapsed());
         let Some(batch) = self.front.hand_over(batch, blocked)? else { return Ok(None) };
         let now = Instant::now();
+        let (had, asked) = (running.taken_at, running.asking_since.unwrap_or(now));
+        self.front.metrics().trace.step(batch.sequence(), had, asked, now);
         running.taken += 1;
         running.asking_since = None;
         running.taken_at = Some(now);

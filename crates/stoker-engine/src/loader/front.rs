@@ -13,7 +13,7 @@ use super::live::Live;
 use super::tally::Tally;
 use crate::engine::{Batch, FIRST_WINDOW, Opening, Rooms, Sizes};
 use crate::error::{Error, Result};
-use crate::metrics::{Report, Wait};
+use crate::metrics::{Metrics, Report, Wait};
 use crate::plan::Cursor;
 use crate::recipe::Recipe;
 use crate::sample::{Rank, WindowStart};
@@ -373,6 +373,14 @@ impl Front {
     /// Ends the requests.
     pub fn close(&self) {
         self.rooms.fetcher.close();
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.rooms.metrics
     }
 
     pub(super) fn rooms(&self) -> Arc<Rooms> {

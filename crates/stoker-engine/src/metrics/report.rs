@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::waits::Span;
-use super::{Advice, BadSamples, FetchReport, HistogramReport, Metrics, Room, Stages, Waits};
+use super::{Advice, BadSamples, FetchReport, HistogramReport, Metrics, Plots, Room, Stages, Waits};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.
@@ -62,6 +62,9 @@ pub struct Report {
     /// Times from a request to the headers of its good answer.
     #[serde(default)]
     pub first_byte_histogram: HistogramReport,
+    /// How all of it went along the run, for plots.
+    #[serde(default)]
+    pub plots: Plots,
 }
 
 /// How long the trainer was blocked.
@@ -177,6 +180,7 @@ impl Report {
             workers: metrics.workers.get(),
             wait_histogram: metrics.wait_histogram.report(),
             first_byte_histogram: metrics.fetch.first_bytes.report(),
+            plots: Plots::of(metrics),
         }
     }
 }

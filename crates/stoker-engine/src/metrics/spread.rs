@@ -90,6 +90,20 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// The counts of the buckets between the first and the last that are not empty, and where the first
+    /// of them begins. There are [`Self::FINENESS`] to each doubling.
+    pub fn counts(&self) -> (f64, Vec<u64>) {
+        let counts: Vec<u64> = self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let first = counts.iter().position(|count| *count > 0).unwrap_or(0);
+        let end = counts.iter().rposition(|count| *count > 0).map_or(first, |last| last + 1);
+        (value(first, 0.0), counts[first..end].to_vec())
+    }
+
+    /// Buckets to each doubling.
+    pub const FINENESS: u64 = FINENESS as u64;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +119,10 @@ mod tests {
             all.add(*value);
             recent.add(*value);
         }
+        let (begin, counts) = all.counts();
+        assert_eq!(counts.iter().sum::<u64>(), 20_000);
+        let least = sorted.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(begin <= least && least < begin * 1.1, "{begin} {least}");
         sorted.sort_by(f64::total_cmp);
         for share in [0.01, 0.5, 0.9, 0.95, 0.99, 0.999] {
             let exact = sorted[(share * 20_000.0) as usize];
@@ -125,5 +143,6 @@ mod tests {
         let median = recent.quantile(0.2, 20).unwrap();
         assert!(median > 900.0, "{median}");
         assert_eq!(Spread::default().quantile(0.5), None);
+        assert_eq!(Spread::default().counts().1, Vec::<u64>::new());
     }
 }

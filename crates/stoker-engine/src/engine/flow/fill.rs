@@ -31,7 +31,12 @@ impl Line {
         } else {
             Some(self.mapping.acquire().await.map_err(|_| Error::Stopped)?)
         };
-        let draft = self.workers.run(turn, move |_| held.draft(bytes)).await?;
+        let rooms = Arc::clone(&self.rooms);
+        let open = move |_: &mut _| {
+            let _span = rooms.metrics.trace.span("take memory", Vec::new);
+            held.draft(bytes)
+        };
+        let draft = self.workers.run(turn, open).await?;
         drop(mapping);
         draft
     }

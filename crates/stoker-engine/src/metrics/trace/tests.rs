@@ -1,0 +1,222 @@
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+
+fn written(recording: &Recording) -> Value {
+    let mut file = Vec::new();
+    recording.write("stoker", &mut file).unwrap();
+    serde_json::from_slice(&file).unwrap()
+}
+
+fn events<'a>(trace: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let all = trace["traceEvents"].as_array().unwrap();
+    all.iter().filter(|event| event["ph"] == kind).collect()
+}
+
+/// Name, thread, begin and end of each span, in nanoseconds.
+fn spans(trace: &Value) -> Vec<(String, u64, i64, i64)> {
+    let nanos = |value: &Value| (value.as_f64().unwrap() * 1000.0).round() as i64;
+    let span = |event: &&Value| {
+        let (begin, long) = (nanos(&event["ts"]), nanos(&event["dur"]));
+        let name = event["name"].as_str().unwrap().to_owned();
+        (name, event["tid"].as_u64().unwrap(), begin, begin + long)
+    };
+    events(trace, "X").iter().map(span).collect()
+}
+
+fn step(tracer: &Tracer, sequence: u64) {
+    let now = Instant::now();
+    tracer.step(sequence, None, now, now);
+}
+
+#[test]
+fn off_it_records_nothing_and_asks_for_nothing() {
+    let tracer = Tracer::default();
+    drop(tracer.span("never", || panic!("nobody wants to know")));
+    tracer.count(Count::Ready, || panic!("nobody wants to know"));
+    tracer.batch(1, Stage::Bytes);
+    tracer.since("never", Instant::now());
+    step(&tracer, 1);
+    assert!(tracer.take().is_none());
+}
+
+#[test]
+fn it_ends_by_itself_after_the_last_step_and_another_may_begin_once_it_was_taken() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(Some(2)));
+    assert!(!tracer.start(None));
+    step(&tracer, 10);
+    assert!(tracer.is_on());
+    step(&tracer, 11);
+    assert!(!tracer.is_on());
+    step(&tracer, 12);
+    drop(tracer.span("late", Vec::new));
+    assert!(!tracer.start(None), "it was not taken yet");
+    let recording = tracer.take().unwrap();
+    assert_eq!((recording.steps(), recording.dropped()), (2, 0));
+    let blocked = spans(&written(&recording)).len();
+    assert_eq!(blocked, 2);
+    assert!(tracer.start(None));
+    tracer.finish();
+    assert_eq!(tracer.take().unwrap().steps(), 0);
+}
+
+#[test]
+fn who_takes_it_waits_for_its_end() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    std::thread::scope(|scope| {
+        let taker = std::thread::Builder::new().spawn_scoped(scope, || tracer.take());
+        step(&tracer, 1);
+        tracer.finish();
+        assert_eq!(taker.unwrap().join().unwrap().unwrap().steps(), 1);
+    });
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_left_out_is_counted_and_told() {
+    let tracer = Tracer::default();
+    let most = 20 << 10;
+    assert!(tracer.start_within(None, most));
+    for number in 0..1000_u64 {
+        drop(tracer.span("work", || vec![("object", format!("{number:0100}").into())]));
+    }
+    tracer.batch(1, Stage::Bytes);
+    tracer.finish();
+    let recording = tracer.take().unwrap();
+    assert!(recording.bytes <= most);
+    let (kept, dropped) = (recording.events.len() as u64, recording.dropped());
+    assert!(kept > 50 && kept + dropped == 1001, "{kept} and {dropped}");
+    let trace = written(&recording);
+    let objects: Vec<_> =
+        events(&trace, "X").iter().map(|event| &event["args"]["object"]).collect();
+    let first: Vec<_> = (0..kept).map(|number| Value::from(format!("{number:0100}"))).collect();
+    assert_eq!(objects, first.iter().collect::<Vec<_>>());
+    assert_eq!(trace["stoker"]["dropped"], dropped);
+    assert_eq!(events(&trace, "i").len(), 1);
+}
+
+/// What an image, its request and its batch look like, with names that would end a string.
+fn a_batch(tracer: &Tracer, object: &str) {
+    tracer.batch(7, Stage::Bytes);
+    let begin = Instant::now();
+    std::thread::sleep(Duration::from_micros(50));
+    tracer.request(begin, vec![("batch", 7_u64.into()), ("object", object.to_owned().into())]);
+    tracer.count(Count::Requests, || 3);
+    for stage in [Stage::Unwanted, Stage::Memory, Stage::Fill] {
+        tracer.batch(7, stage);
+    }
+    {
+        let _task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
+        let mut image =
+            tracer.span("image", || vec![("image", format!("image 1: {object}").into())]);
+        let decoding = Instant::now();
+        std::thread::sleep(Duration::from_micros(50));
+        tracer.since("decode", decoding);
+        image.tell("bytes", || 5_u64.into());
+    }
+    tracer.batch(7, Stage::Ready);
+}
+
+#[test]
+fn arrows_lead_from_a_request_to_its_image_and_on_to_its_batch() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    a_batch(&tracer, "s3://b/\"}]\u{1}<");
+    tracer.finish();
+    let trace = written(&tracer.take().unwrap());
+    let (from, to) = (events(&trace, "s"), events(&trace, "f"));
+    let spans = spans(&trace);
+    let around = |event: &Value| {
+        let at = (event["ts"].as_f64().unwrap() * 1000.0).round() as i64;
+        let here = |(_, thread, begin, end): &&(String, u64, i64, i64)| {
+            event["tid"] == *thread && *begin <= at && (at < *end || begin == end)
+        };
+        let inner = spans.iter().filter(here).min_by_key(|span| span.3 - span.2);
+        inner.map(|span| span.0.clone()).unwrap_or_default()
+    };
+    let ends: Vec<_> = from.iter().zip(&to).map(|(from, to)| (around(from), around(to))).collect();
+    let (first, second) = (ends[0].clone(), ends[1].clone());
+    assert_eq!(first, ("request".to_owned(), "image".to_owned()));
+    assert!(second.0 == "image" || second.0 == "filling" || second.0 == "decode", "{second:?}");
+    assert_eq!((second.1.as_str(), ends.len()), ("ready", 2));
+    assert_eq!(events(&trace, "C")[0]["args"]["value"], 3);
+    let request = events(&trace, "X").into_iter().find(|event| event["name"] == "request").unwrap();
+    assert_eq!(request["args"]["object"], "s3://b/\"}]\u{1}<");
+}
+
+#[test]
+fn no_arrow_is_guessed_where_several_parts_of_an_object_were_read() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    let told = |range: &str| {
+        let object = String::from("s3://b/shard.tar").into();
+        vec![("batch", 7_u64.into()), ("object", object), ("range", range.to_owned().into())]
+    };
+    tracer.request(Instant::now(), told("0-99"));
+    tracer.request(Instant::now(), told("100-199"));
+    let _task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
+    drop(
+        tracer.span("image", || vec![("image", String::from("image 1: s3://b/shard.tar").into())]),
+    );
+    drop(_task);
+    tracer.finish();
+    assert_eq!(events(&written(&tracer.take().unwrap()), "s").len(), 0);
+}
+
+#[test]
+fn batches_that_were_begun_before_or_go_on_after_are_in_it_for_the_time_of_it() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    tracer.batch(1, Stage::Fill);
+    tracer.batch(2, Stage::Bytes);
+    tracer.batch(1, Stage::Ready);
+    tracer.batch(1, Stage::Gone);
+    tracer.batch(1, Stage::Bytes);
+    tracer.batch(3, Stage::Gone);
+    tracer.finish();
+    let recording = tracer.take().unwrap();
+    let spans = spans(&written(&recording));
+    let lives: Vec<_> = spans.iter().filter(|span| span.0.starts_with("batch ")).collect();
+    let names: Vec<_> = lives.iter().map(|span| span.0.as_str()).collect();
+    assert_eq!(names, ["batch 1", "batch 3", "batch 1", "batch 2"]);
+    let parts = |name: &str| spans.iter().filter(|span| span.0 == name).count();
+    // Of batch 1 the memory was waited for until it was first seen; batch 3 was ready.
+    assert_eq!([parts("wait for memory"), parts("fill"), parts("ready")], [1, 1, 2]);
+    assert_eq!(parts("bring in and measure"), 2);
+    let (begin, end) = (lives[0].2, lives[3].3);
+    assert!(spans.iter().all(|span| begin <= span.2 && span.3 <= end), "{spans:?}");
+}
+
+#[test]
+fn spans_of_a_thread_hold_each_other_or_are_apart() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let tracer = &tracer;
+            let run = move || (0..20).for_each(|_| a_batch(tracer, "s3://b/k"));
+            let thread = std::thread::Builder::new().name(format!("worker {number}"));
+            thread.spawn_scoped(scope, run).unwrap();
+        }
+    });
+    tracer.finish();
+    let trace = written(&tracer.take().unwrap());
+    let spans = spans(&trace);
+    assert!(spans.len() > 400);
+    for (number, one) in spans.iter().enumerate() {
+        for other in spans[number + 1..].iter().filter(|other| other.1 == one.1) {
+            let apart = one.3 <= other.2 || other.3 <= one.2;
+            let within =
+                one.2 <= other.2 && other.3 <= one.3 || other.2 <= one.2 && one.3 <= other.3;
+            assert!(apart || within, "{one:?} and {other:?}");
+        }
+    }
+    let names = events(&trace, "M");
+    let workers = names.iter().filter(|event| {
+        event["args"]["name"].as_str().is_some_and(|name| name.starts_with("worker "))
+    });
+    assert_eq!(workers.count(), 4);
+}
