@@ -42,6 +42,10 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// Watch the loaders that run on this machine: who waits for whom, how fast, and what limits them
     Top(TopArguments),
+    /// Check what a run depends on (store, credentials, machine, model, data), and say what will go wrong
+    Doctor(DoctorArguments),
+    /// Say how long a trainer will wait on other machines, and what it needs, from a short measurement
+    Size(SizeArguments),
     /// Show a recipe with all its defaults, as TOML
     Recipe(RecipeArguments),
     /// Serve a folder over the S3 protocol, if asked with the latency of a distant store
@@ -149,6 +153,51 @@ pub(crate) struct TopArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 0: nothing will fail, though there may be warnings. Others as for all commands, by the first
+check that failed. No check stops those after it.")]
+pub(crate) struct DoctorArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A batch is measured with the recipe's own data, store and model, on this machine. What is said of the
+machines is said of each node; without it they are like this one.")]
+pub(crate) struct SizeArguments {
+    #[command(flatten)]
+    pub(crate) recipe: RecipeArguments,
+    /// GPUs of the job, each with a rank of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) gpus: u64,
+    /// How long the trainer takes for a batch of one rank: seconds, or 350ms
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub(crate) step_time: f64,
+    /// Samples in a batch of one rank, in place of the recipe's pack.batch-size
+    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: Option<u32>,
+    /// GPUs of a node, at most
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) gpus_per_node: u64,
+    /// Cores of a node that its loaders may have; without it, those of this machine
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cores: Option<u32>,
+    /// Gbit/s of a node's network card; without it, it limits only if the one here does
+    #[arg(long, value_name = "GBIT", value_parser = positive)]
+    pub(crate) network: Option<f64>,
+    /// How long to measure, about
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = seconds)]
+    pub(crate) measure: f64,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PeekArguments {
     #[command(flatten)]
     pub(crate) recipe: RecipeArguments,
@@ -177,6 +226,9 @@ pub(crate) struct ServeArguments {
     /// Chooses the draws of the profile
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+    /// Mbit/s of all answers together, as a network card has them
+    #[arg(long, value_name = "MBIT", value_parser = positive)]
+    pub(crate) bandwidth: Option<f64>,
     /// What goes wrong: a .toml or .json file of faults (docs/guides/faults.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
@@ -187,4 +239,32 @@ fn profiles() -> impl TypedValueParser<Value = Profile> {
         let profile = Profile::ALL.into_iter().find(|profile| profile.as_str() == name);
         profile.expect("the parser lets only names of profiles through")
     })
+}
+
+/// A time above zero: a number of seconds, or one with `s` or `ms` behind it.
+fn seconds(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    Ok(positive(number.trim()).map_err(|_| "write it as 0.35, 0.35s or 350ms".to_owned())? * unit)
+}
+
+/// A number above zero.
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "a number above 0 is needed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds_or_say_what_they_are() {
+        assert_eq!(["0.5", "0.5s", "350ms", "2 s"].map(seconds), [0.5, 0.5, 0.35, 2.0].map(Ok));
+        for wrong in ["0", "-1", "soon", "inf", "nan", "5m", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

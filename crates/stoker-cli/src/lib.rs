@@ -6,6 +6,7 @@
 
 mod args;
 mod bar;
+mod doctor;
 mod index;
 mod interrupt;
 mod outcome;
@@ -13,6 +14,7 @@ mod peek;
 mod plan;
 mod run;
 mod serve;
+mod size;
 mod top;
 mod verify;
 
@@ -55,6 +57,8 @@ fn execute(command: Command, out: &mut dyn Write) -> Outcome {
         Command::Plan(arguments) => plan::plan(&arguments, out),
         Command::Verify(arguments) => verify::verify(&arguments, out),
         Command::Top(arguments) => top::top(&arguments, out),
+        Command::Doctor(arguments) => doctor::doctor(&arguments, out, colours()),
+        Command::Size(arguments) => size::size(&arguments, out),
         Command::Recipe(arguments) => {
             write!(out, "{}", recipe(&arguments)?.to_toml())?;
             Ok(outcome::OK)
@@ -71,11 +75,16 @@ fn execute(command: Command, out: &mut dyn Write) -> Outcome {
 
 /// Reads the recipe that a command is about.
 fn recipe(arguments: &RecipeArguments) -> Result<Recipe, Failure> {
+    Ok(document(arguments)?.recipe()?)
+}
+
+/// It as it was written, with what the command line overrides.
+fn document(arguments: &RecipeArguments) -> Result<Document, Failure> {
     let mut document = Document::from_file(&arguments.recipe)?;
     for assignment in &arguments.set {
         document.set(assignment);
     }
-    Ok(document.recipe()?)
+    Ok(document)
 }
 
 /// Whether to colour what goes to stdout.

@@ -24,6 +24,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Outcome 
         address: arguments.address,
         profile: arguments.profile,
         seed: arguments.seed,
+        total_bandwidth: arguments.bandwidth.map(|mbit| (mbit * 1e6 / 8.0).max(1.0) as u64),
         credentials: credentials()?,
         faults: arguments.faults.as_deref().map(faults).transpose()?.unwrap_or_default(),
         ..Config::default()

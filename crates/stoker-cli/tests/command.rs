@@ -49,7 +49,9 @@ fn help_is_data_and_lists_the_exit_codes() {
     let documented = include_str!("../../../docs/reference/command.md");
     let codes = help.split("Exit codes:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     assert!(documented.contains(codes), "docs/reference/command.md differs from\n{codes}");
-    for command in ["run", "peek", "index", "plan", "verify", "top", "recipe", "s3", "demo"] {
+    let commands =
+        ["run", "peek", "index", "plan", "verify", "top", "doctor", "size", "recipe", "s3", "demo"];
+    for command in commands {
         let line = format!("  {command} ");
         assert!(help.lines().any(|have| have.starts_with(&line)), "{command} in\n{help}");
     }
@@ -65,10 +67,29 @@ fn usage_errors_end_with_2_and_say_what_is_possible() {
     assert!(failure(&["run", "x.toml", "--batches", "-1"], 2).contains("'--batches <BATCHES>'"));
     assert!(failure(&["peek", "x.toml", "--sample", "-1"], 2).contains("'--sample <POSITION>'"));
     assert!(failure(&["s3", "--root", ".", "--profile", "slow"], 2).contains("standard"));
+    assert!(failure(&["s3", "--root", ".", "--bandwidth", "0"], 2).contains("above 0"));
+    assert!(failure(&["size", "x.toml"], 2).contains("--step-time <TIME>"));
+    let step = failure(&["size", "x.toml", "--step-time", "soon"], 2);
+    assert!(step.contains("write it as 0.35, 0.35s or 350ms"), "{step}");
     assert_eq!(
         failure(&["run", "x.toml", "--rank", "2", "--world-size", "2"], 2),
         "stoker: --rank 2 is not below --world-size 2; ranks count from 0\n"
     );
+}
+
+#[test]
+fn the_doctor_looks_at_the_machine_where_a_recipe_can_not_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), "[pack]\nbatch-sise = 8\n");
+    for (path, code) in [(path.to_str().unwrap(), 2), ("/no/such.toml", 2)] {
+        let output = output(&["doctor", path]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(code), true), "{text}");
+        assert!(text.lines().next().unwrap().starts_with("recipe       failure  "), "{text}");
+        for check in ["cores ", "memory ", "/dev/shm ", "open files ", "threads "] {
+            assert!(text.lines().any(|line| line.starts_with(check)), "{check} in\n{text}");
+        }
+    }
 }
 
 #[test]
@@ -82,8 +103,10 @@ fn all_problems_of_a_recipe_are_listed_by_every_command_that_reads_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), "[plan]\nlanes = 0\n[pack]\nbatch-sise = 8\n");
     let path = path.to_str().unwrap();
-    for command in ["run", "peek", "index", "plan", "recipe"] {
-        let stderr = failure(&[command, path, "--set", "fetch.attempts=0"], 2);
+    for command in ["run", "peek", "index", "plan", "size", "recipe"] {
+        let step: &[_] = if command == "size" { &["--step-time", "1"] } else { &[] };
+        let set = [command, path, "--set", "fetch.attempts=0"];
+        let stderr = failure(&[&set[..], step].concat(), 2);
         let expected = "stoker: the recipe has 4 problems:\n  dataset.source: is missing; give the \
                         URI or path of the samples, such as s3://bucket/train.jsonl or \
                         s3://bucket/train-{000..127}.tar\n  plan.lanes: 0 is out of range; allowed: 1 to 65536\n  fetch.attempts: 0 is \

@@ -8,6 +8,7 @@
 
 mod ahead;
 mod depth;
+mod examine;
 mod front;
 mod ledger;
 mod live;
@@ -31,6 +32,8 @@ use crate::vision::Finish;
 use ahead::Ahead;
 
 pub use crate::engine::{Batch, Lease, Memory, Opening};
+pub use depth::{ahead, workers};
+pub use examine::{Data, Examination};
 pub use front::{Front, REMEMBERED};
 pub use live::{Glance, Name, running};
 pub use look::{IndexSummary, Length, Outlook, Peek, SizesSummary, index, measure, outlook, peek};

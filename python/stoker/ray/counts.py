@@ -148,6 +148,7 @@ def merged(reports: list[Numbers]) -> Numbers:
         "fetch": _sum([numbers["fetch"] for numbers in reports]),
         "memory": _sum([numbers["memory"] for numbers in reports]),
         "workers": sum(numbers["workers"] for numbers in reports),
+        "worker_seconds": sum(numbers["worker_seconds"] for numbers in reports),
         "first_byte_histogram": _steps([numbers["first_byte_histogram"] for numbers in reports]),
     }
 

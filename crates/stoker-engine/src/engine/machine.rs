@@ -11,7 +11,7 @@ const SHARE: u64 = 4;
 const MOST: u64 = 16 << 30;
 
 /// Bytes that a loader uses.
-pub(super) fn memory(engine: &Engine) -> u64 {
+pub(crate) fn memory(engine: &Engine) -> u64 {
     engine.memory.unwrap_or_else(|| default_memory(ranks_here(engine)))
 }
 
@@ -22,7 +22,7 @@ pub(super) fn cache_memory(engine: &Engine) -> u64 {
 }
 
 /// Worker threads of a loader.
-pub(super) fn workers(engine: &Engine) -> usize {
+pub(crate) fn workers(engine: &Engine) -> usize {
     engine.workers.map_or_else(|| cores(ranks_here(engine)), |count| count as usize)
 }
 

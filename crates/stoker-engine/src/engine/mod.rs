@@ -28,6 +28,8 @@ pub use opening::Opening;
 pub use peek::Peek;
 pub use rooms::Rooms;
 
+pub(crate) use catalog::Catalog;
 pub(crate) use flow::{Findings, Flow, Told};
+pub(crate) use machine::{memory, workers};
 pub(crate) use sizes::Sizes;
 pub(crate) use windows::FIRST_WINDOW;

@@ -79,6 +79,13 @@ impl Rooms {
         Catalog::open(recipe, &fetcher, progress)
     }
 
+    /// Opens the rooms that need the model's files, and nothing else.
+    pub(crate) fn try_model(recipe: &Recipe) -> Result<()> {
+        let (vision, text) = of_model(recipe)?;
+        packer(&recipe.pack, &vision, &text)?;
+        text.built()
+    }
+
     /// The sizes that are known of the samples of opened datasets; `None` without the model's files.
     pub(crate) fn known_sizes(recipe: &Recipe, catalog: &Catalog) -> Option<Sizes> {
         let (vision, text) = of_model(recipe).ok()?;

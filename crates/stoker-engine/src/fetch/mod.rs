@@ -18,6 +18,7 @@ mod cloud;
 mod congestion;
 mod credentials;
 mod descriptors;
+mod door;
 mod environment;
 mod failure;
 mod file;
@@ -57,6 +58,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::task::JoinHandle;
 
+pub use door::{Credentials, Door, Greeting, Pace};
 pub use environment::Environment;
 pub use joint::Joint;
 pub use reader::Reader;

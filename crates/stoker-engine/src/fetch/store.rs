@@ -27,6 +27,7 @@ use super::address;
 use super::client::{Clients, Connector};
 use super::cloud::{Cloud, Provider};
 use super::credentials::{Aws, Means, Profiles, Settings};
+use super::door::Credentials;
 use super::environment::Environment;
 use super::failure::Failure;
 use super::s3::{Bucket, Place, region};
@@ -271,6 +272,28 @@ impl Remote {
     /// Whether requests go unsigned, for hints.
     pub(super) fn is_unsigned(&self) -> bool {
         matches!(self.signer, Signer::Unsigned)
+    }
+
+    /// Has the credentials that requests are signed with, and says which they are.
+    pub(super) async fn credentials(&self) -> Result<Option<Credentials>, Failure> {
+        let of_cloud = |source: &str| Credentials {
+            source: source.to_owned(),
+            life: None,
+            temporary: false,
+            renews: true,
+        };
+        match &self.signer {
+            Signer::Unsigned => Ok(None),
+            Signer::Aws { keys, .. } => keys.described().await.map(Some),
+            Signer::Gcp(cloud) => {
+                cloud.get().await?;
+                Ok(Some(of_cloud("Google's application default credentials")))
+            }
+            Signer::Azure { cloud, .. } => {
+                cloud.get().await?;
+                Ok(Some(of_cloud("Azure's environment or managed identity")))
+            }
+        }
     }
 
     /// Signs a request; the number of the credentials.

@@ -8,6 +8,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::engine;
+use crate::metrics;
+use crate::recipe::Recipe;
+
 /// Samples brought in ahead before it is known how fast they are taken.
 const FIRST: u64 = 256;
 
@@ -55,6 +59,24 @@ pub(super) struct Depth {
     taken: VecDeque<Instant>,
     batches: u64,
     images: u64,
+}
+
+/// How far the loader of a rank works ahead where its recipe's `engine` finds so many workers; and the
+/// memory that it has, in bytes.
+pub fn ahead(recipe: &Recipe, workers: usize) -> (metrics::Ahead, u64) {
+    let memory = engine::memory(&recipe.engine);
+    let depth = Depth::new(recipe.engine.prefetch, recipe.pack.batch_size, workers, memory);
+    let ahead = metrics::Ahead {
+        batches: depth.brought_in() as f64,
+        lead: depth.fixed.is_none().then_some(LEAD),
+        filled: depth.filled() as f64,
+    };
+    (ahead, memory)
+}
+
+/// Worker threads of the loader of a rank.
+pub fn workers(recipe: &Recipe) -> usize {
+    engine::workers(&recipe.engine)
 }
 
 impl Depth {

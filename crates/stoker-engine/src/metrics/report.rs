@@ -56,6 +56,9 @@ pub struct Report {
     pub flaws: Vec<FlawReport>,
     /// Worker threads.
     pub workers: u64,
+    /// Seconds that they worked, added up.
+    #[serde(default)]
+    pub worker_seconds: f64,
     /// Waits for single batches, the first one apart.
     #[serde(default)]
     pub wait_histogram: HistogramReport,
@@ -178,6 +181,7 @@ impl Report {
             bad_samples: bad.latest.iter().cloned().collect(),
             flaws: flaws.collect(),
             workers: metrics.workers.get(),
+            worker_seconds: Duration::from_nanos(metrics.worker_nanos.get()).as_secs_f64(),
             wait_histogram: metrics.wait_histogram.report(),
             first_byte_histogram: metrics.fetch.first_bytes.report(),
             plots: Plots::of(metrics),

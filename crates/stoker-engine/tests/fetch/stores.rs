@@ -53,10 +53,13 @@ fn a_wrong_region_is_left_for_the_right_one_once_and_for_all() {
             reply(stream, status, &headers, body.as_bytes());
         });
         let (fetcher, metrics) = fetcher_in(&signed(endpoint), &[ID, SECRET]);
+        let region = || fetcher.door(&whole("key").object).unwrap().unwrap().region;
+        assert_eq!(region().as_deref(), Some("us-east-1"), "it is told before anyone is asked");
         for requests in [2, 3, 4] {
             assert_eq!(fetcher.read_blocking(&whole("key")).unwrap(), "bytes");
             assert_eq!(metrics.fetch.requests.get(), requests);
         }
+        assert_eq!(region().as_deref(), Some("eu-central-1"));
         assert_eq!(metrics.fetch.retries.get(), 0);
     }
 }

@@ -77,6 +77,12 @@ impl Chain {
         ))
     }
 
+    /// The source that had credentials, in words.
+    pub(in crate::fetch) fn found_in(&self) -> String {
+        let found = *self.found();
+        found.map_or_else(String::new, |source| self.name(source))
+    }
+
     fn found(&self) -> std::sync::MutexGuard<'_, Option<Source>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -32,6 +32,7 @@ use object_store::client::HttpClient;
 
 use crate::error::FetchErrorKind;
 
+use super::door::Credentials;
 use super::environment::Environment;
 use super::failure::Failure;
 
@@ -48,6 +49,13 @@ impl Aws {
 
     pub(super) async fn get(&self) -> Result<Lent<AwsCredential>, Failure> {
         self.renewing.get(|| self.chain.obtain()).await
+    }
+
+    /// Has them, and says where they come from and how long they are good.
+    pub(super) async fn described(&self) -> Result<Credentials, Failure> {
+        let temporary = self.get().await?.credential.token.is_some();
+        let (life, renews) = self.renewing.outlook().unwrap_or((None, false));
+        Ok(Credentials { source: self.chain.found_in(), life, temporary, renews })
     }
 
     /// The store does not take the credentials of that number, or no longer.

@@ -136,6 +136,13 @@ impl<C: PartialEq> Renewing<C> {
         }
     }
 
+    /// How long what is held is good, where that is known, and whether its source has others later.
+    pub(in crate::fetch) fn outlook(&self) -> Option<(Option<Duration>, bool)> {
+        let state = self.state();
+        let Held { end, remedy, .. } = state.held.as_ref()?;
+        Some((end.map(|end| end.saturating_duration_since(Instant::now())), remedy.renews))
+    }
+
     fn state(&self) -> MutexGuard<'_, State<C>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

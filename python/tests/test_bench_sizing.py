@@ -1,0 +1,44 @@
+"""The bench of `stoker size`: what it says of a trainer is near what that trainer waits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import sizing
+from bench.page import markers
+
+ROOT = Path(__file__).parents[2]
+NEAR = 0.3
+"""A few batches beside other work tell no more; the bench itself is stricter."""
+
+
+def test_a_forecast_is_near_what_a_trainer_waits(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(ROOT)
+    page = tmp_path / "page.md"
+    page.write_text("\n".join(markers(sizing.NAME)) + "\n")
+    few = ["--scenario", "latency", "--scenario", "network", "--samples", "32"]
+    quick = ["--seconds", "1.5", "--measure", "1.5"]
+    sizing.main([*few, *quick, "--out", str(tmp_path), "--docs", str(page)])
+    runs = {
+        run["scenario"]["name"]: run
+        for run in json.loads((tmp_path / "sizing.json").read_text())["runs"]
+    }
+    assert {name: run["limit"] for name, run in runs.items()} == {
+        "latency": "latency",
+        "network": "bandwidth",
+    }
+    for run in runs.values():
+        assert run["said"] == pytest.approx(run["seen"], abs=NEAR)
+        assert run["said"] > sizing.NO_WAIT
+    assert capsys.readouterr().out.strip() in page.read_text()
+
+
+def test_no_wait_is_no_wait_and_a_wrong_forecast_is_marked():
+    assert sizing.off_by({"said": 0.0, "seen": 0.01, "right": True}) == "nothing"
+    assert sizing.off_by({"said": 0.55, "seen": 0.5, "right": True}) == "+10%"
+    assert sizing.off_by({"said": 0.3, "seen": 0.5, "right": False}) == "-40% **"
