@@ -59,6 +59,15 @@ waiting-docs: setup  ## bottlenecks provoked, named and ended, and what metrics 
 	$(BIN)/python -m bench.waiting --docs docs/guides/waiting.md
 	$(BIN)/python -m bench.overhead --docs docs/guides/waiting.md
 
+docs: $(STAMPS)/docs/done  ## the documentation as a site, in target/docs; dead links are errors (10 seconds)
+	rm -rf target/docs
+	$(STAMPS)/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -c docs/site -b html \
+	    -d target/tmp/docs . target/docs
+	@echo target/docs/index.html
+
+reference: setup  ## write docs/reference/help.md and api.md anew, of the command's help and the docstrings
+	$(BIN)/python scripts/reference.py
+
 test: test-rust test-python  ## all tests
 
 test-rust: setup
@@ -88,27 +97,30 @@ sanitize: setup  ## the engine's unsafe code and threads under AddressSanitizer 
 arm: setup  ## images, patches and text on a 64-bit Arm processor, played by qemu (15 minutes)
 	scripts/arm.sh
 
-ci: lint test  ## what must pass before a change is done
+ci: lint docs test  ## what must pass before a change is done
 
 lint: setup  ## formatting, lints and documentation, warnings as errors
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps --document-private-items
-	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples bench
-	$(BIN)/ruff check --config python/pyproject.toml python scripts examples bench
+	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples bench docs/site
+	$(BIN)/ruff check --config python/pyproject.toml python scripts examples bench docs/site
 
 format:  ## format all code
 	cargo fmt --all
-	$(BIN)/ruff format --config python/pyproject.toml python scripts examples bench
-	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts examples bench
+	$(BIN)/ruff format --config python/pyproject.toml python scripts examples bench docs/site
+	$(BIN)/ruff check --fix --config python/pyproject.toml python scripts examples bench docs/site
 
-requirements:  ## pin anew what python/requirements.in asks for, and the rivals of the bench
+requirements:  ## pin anew what python/requirements.in asks for, the rivals of the bench, and what builds the site
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --python-version 3.11 \
 	    --custom-compile-command 'make requirements' \
 	    --output-file python/requirements.txt python/requirements.in
 	$(BIN)/uv pip compile --quiet --no-annotate --python-version 3.11 \
 	    --custom-compile-command 'make requirements' --override bench/speed/rivals-overrides.txt \
 	    --output-file bench/speed/rivals.txt bench/speed/rivals.in
+	$(BIN)/uv pip compile --quiet --universal --no-annotate --python-version 3.11 \
+	    --custom-compile-command 'make requirements' \
+	    --output-file docs/site/requirements.txt docs/site/requirements.in
 
 clean:  ## remove all that was built or set up
 	rm -rf target .venv $(STAMPS)
@@ -129,6 +141,13 @@ $(STAMPS)/rivals/done: bench/speed/rivals.txt bench/speed/rivals-overrides.txt |
 	$(PYTHON) -m venv --without-pip $(@D)
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --requirement $< \
 	    --override bench/speed/rivals-overrides.txt
+	@touch $@
+
+# What builds the site: nothing else needs it.
+$(STAMPS)/docs/done: docs/site/requirements.txt | $(STAMPS)/packages
+	rm -rf $(@D)
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --requirement $<
 	@touch $@
 
 $(STAMPS)/wheel: $(SOURCE) $(STAMPS)/system $(STAMPS)/packages
