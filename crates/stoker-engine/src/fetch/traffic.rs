@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::metrics::{Metrics, Recent, nanos};
+use crate::metrics::{Metrics, Recent};
 
 use super::Urgency;
 use super::congestion::{Congestion, SIZES};

@@ -46,6 +46,8 @@ impl Limit {
     pub fn word(self) -> &'static str {
         match self {
             Self::Trainer => "trainer",
+            Self::HandOver => "hand-over",
+            Self::Network => "network",
             Self::Cores => "cores",
             Self::LargeImage => "large-image",
             Self::Memory => "memory",
@@ -282,9 +284,13 @@ fn as_measured(cost: &Cost, machine: &Machine, job: Job) -> Option<(Limit, f64)>
         // said, whatever the one here does.
         Limit::Cores | Limit::Trainer => return None,
         Limit::Bandwidth if machine.network.is_some() => return None,
-        Limit::Bandwidth => machine.here(job.gpus),
+        Limit::Bandwidth | Limit::Network => machine.here(job.gpus),
         Limit::Throttling => job.gpus as f64,
-        Limit::LargeImage | Limit::Memory | Limit::Requests | Limit::Latency => 1.0,
+        Limit::HandOver
+        | Limit::LargeImage
+        | Limit::Memory
+        | Limit::Requests
+        | Limit::Latency => 1.0,
     };
     Some((limit, seconds * sharing))
 }

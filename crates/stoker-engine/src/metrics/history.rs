@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::work::Work;
-use super::{Metrics, Spread, Wait};
+use super::{Metrics, Room, Spread, Wait};
 
 /// More points than that no plot on a screen shows apart.
 const BUCKETS: usize = 256;
@@ -181,11 +181,11 @@ impl Points {
             points.tokens.push(done.tokens - before.tokens);
             points.padding.push(done.padding - before.padding);
             points.worker_seconds.push(seconds(work.cpu));
-            points.decode_seconds.push(seconds(work.image));
-            points.resize_seconds.push(seconds(work.vision));
-            points.request_seconds.push(seconds(work.in_flight));
+            points.decode_seconds.push(seconds(work.room(Room::Image).busy));
+            points.resize_seconds.push(seconds(work.room(Room::Vision).busy));
+            points.request_seconds.push(seconds(work.in_flight()));
             points.requests.push(work.requests);
-            points.bytes.push(work.bytes);
+            points.bytes.push(work.bytes());
             before = *done;
         }
         points
