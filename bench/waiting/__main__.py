@@ -60,10 +60,10 @@ def main(argv: list[str]) -> int:
 
 def told(outcome: Outcome) -> str:
     """What came of a scenario, in a line."""
-    after = "" if outcome.after is None else f" -> {outcome.after.wait:.1%}"
+    after = "" if outcome.after is None else f" -> {share(outcome.after)}"
     verdict = "" if outcome.holds else " WRONG"
     name, found = outcome.scenario.name, outcome.before
-    return f"{name}: {found.limit}, {found.wait:.1%}{after}{verdict}\n  {found.words}"
+    return f"{name}: {found.limit}, {share(found)}{after}{verdict}\n  {found.words}"
 
 
 def raw(outcome: Outcome) -> dict[str, dict[str, object] | None]:
@@ -75,7 +75,7 @@ def raw(outcome: Outcome) -> dict[str, dict[str, object] | None]:
 def table(outcomes: list[Outcome]) -> str:
     """The figures as Markdown."""
     rows = [
-        ["bottleneck", "provoked by", "limit named", "what was done", "wait", "then"],
+        ["bottleneck", "provoked by", "limit named", "what was done", "wait for a batch", "then"],
         ["---", "---", "---", "---", "---:", "---:"],
     ]
     for scenario, before, after in outcomes:
@@ -89,7 +89,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 def share(found: Found) -> str:
     """A wait as people read it."""
-    return f"{found.wait:.1%}"
+    return f"{found.blocked_seconds * 1e3:.1f} ms ({found.wait:.0%})"
 
 
 if __name__ == "__main__":

@@ -27,10 +27,14 @@ class Way:
     """Every so manieth image has 32 megapixels; 0: none."""
     size: tuple[int, int] | None = None
     """Each sample has one image of this size, in place of none to two of `pixels`."""
+    text: bool = False
+    """Each sample is a line of text alone."""
     kept: int = 0
     """Batches that the trainer keeps beside the one it trains on."""
     beside: Literal["nothing", "thread", "process"] = "nothing"
     """What computes in Python all the time: a thread of the trainer's process, or another."""
+    switch_seconds: float = 0.005
+    """How long a thread of Python may keep the GIL from others: Python's own value, or another."""
     ranks: tuple[dict[str, Any], ...] = ({},)
     """For each rank, values by path that replace the recipe's. They meet in each step."""
 
@@ -92,7 +96,8 @@ def _bandwidth() -> Scenario:
 
 def _throttling() -> Scenario:
     faults = {"throttle": {"rate": 40.0, "depth": 1}}
-    before = Way({}, 0.03, store={"faults": faults})
+    # Else all that the run needs is there before its first batch is.
+    before = Way({"engine.prefetch": 4}, 0.03, store={"faults": faults})
     return Scenario(
         "throttling",
         "the store takes 40 requests a second of each prefix, and there is one",
@@ -119,10 +124,11 @@ def _decode() -> Scenario:
 
 
 def _hand_over() -> Scenario:
-    before = Way({"pack.batch-size": 1}, 0.01, batches=200, beside="thread")
+    recipe = {"pack.batch-size": 1}
+    before = Way(recipe, text=True, batches=200, beside="thread", switch_seconds=0.05)
     return Scenario(
         "hand-over",
-        "another thread of the trainer's process computes in Python",
+        "another thread of the trainer's process computes in Python, and keeps the GIL for 50 ms",
         "hand-over",
         before,
         "move their work into another process",
@@ -159,10 +165,10 @@ def _slow_rank() -> Scenario:
 
 def _memory() -> Scenario:
     recipe = {"pack.batch-size": 1, "engine.workers": 2, "engine.memory": "64MiB"}
-    before = Way(recipe, 0.008, batches=150, size=(512, 480), kept=6)
+    before = Way(recipe, 0.008, batches=150, size=(512, 480), kept=5)
     return Scenario(
         "memory budget",
-        "the memory is for eight batches, of which the trainer keeps seven",
+        "the memory is for six batches, and the trainer lets go of one when it asks",
         "memory",
         before,
         "raise engine.memory",
@@ -179,9 +185,9 @@ def _large_image() -> Scenario:
         "one image of 32 has 32 megapixels, batches are of one sample, steps of 4 ms",
         "large-image",
         before,
-        "put more samples into a batch",
-        "batches of 16, steps of 64 ms",
-        replace(before, recipe=before.recipe | {"pack.batch-size": 16}, step=0.064, batches=12),
+        "lower vision.max-pixels or image.max-pixels",
+        "`image.max-pixels` of 4,000,000: other samples take their places",
+        replace(before, recipe=before.recipe | {"image.max-pixels": 4_000_000}),
     )
 
 

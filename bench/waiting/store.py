@@ -28,6 +28,8 @@ HUGE = (6400, 5000)
 CHAT = [{"role": "user", "content": "<image>"}, {"role": "assistant", "content": "Yes."}]
 SAME = json.dumps({"messages": CHAT, "images": [f"s3://{BUCKET}/one.jpg"]}) + "\n"
 """A sample with one image."""
+TEXT = json.dumps({"messages": [CHAT[0] | {"content": "Is it?"}, CHAT[1]]}) + "\n"
+"""A sample without."""
 
 
 @contextmanager
@@ -41,7 +43,7 @@ def serve(way: Way) -> Iterator[dict[str, Any]]:
         DemoError: It did not start.
     """
     said = {"server": {"profile": "none"} | way.store, "pixels": way.pixels}
-    said |= {"prefixes": way.prefixes, "huge": way.huge, "size": way.size}
+    said |= {"prefixes": way.prefixes, "huge": way.huge, "size": way.size, "text": way.text}
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.waiting.store", json.dumps(said)],
         stdin=subprocess.PIPE,
@@ -75,6 +77,8 @@ def main() -> None:
     if said["size"]:
         server.put(BUCKET, "one.jpg", photo(tuple(said["size"])))
         lines = SAME * SAMPLES
+    if said.get("text"):
+        lines = TEXT * SAMPLES
     where = {"endpoint": server.endpoint, "lines": lines}
     where |= {"access_key_id": server.access_key_id, "secret_access_key": server.secret_access_key}
     print(json.dumps(where), flush=True)

@@ -58,9 +58,10 @@ class Report(SimpleNamespace):
     (`others_share`), and since all that may be made was finished (`trainer_share`); `queued_tasks`,
     `images_per_second`, `bytes_per_second` (of patches).
 
-    `deliver`: `ready_batches` that wait for the trainer, `empty_share` (none does), `busy_share`
-    (finished ones are on their way to a trainer that waits), `batches_per_second`,
-    `samples_per_second`, `bytes_per_second` (of batches)."""
+    `deliver`: `ready_batches` that are finished (the one that the trainer waits for may not be
+    among them), `empty_share` (none is), `busy_share` (a finished one is on its way to a trainer
+    that waits), `input_share` (the trainer waits for one in the making), `trainer_share` (the
+    rest), `batches_per_second`, `samples_per_second`, `bytes_per_second` (of batches)."""
     rooms: list[SimpleNamespace]
     """What each room did: `room`, `busy_seconds`, `items`, `bytes`; and of late (the batches of
     `stages`): `window_busy` (in the mean so many threads, or requests), `window_items_per_second`,

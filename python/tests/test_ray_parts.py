@@ -107,6 +107,7 @@ def evidence(workers=2.0, **known):
         *("network_blocked_seconds", "cpu_seconds", "image_seconds", "vision_seconds"),
         *("other_seconds", "request_seconds", "first_byte_seconds", "answers", "requests"),
         *("throttled", "fetched_bytes", "bringing_seconds", "held_back_seconds"),
+        *("memory_idle_seconds", "others_idle_seconds"),
         *("compressed_limit_bytes", "batch_limit_bytes", "u8_workers"),
     ]
     limits = {"workers": workers, "most_requests": 64.0, "requests_now": 16.0}

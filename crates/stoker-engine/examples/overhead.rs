@@ -128,7 +128,7 @@ fn events() -> Vec<(&'static str, f64)> {
     };
     let task = |metrics: &Arc<Metrics>| {
         let since = Instant::now();
-        metrics.queued_task_nanos.add(nanos(Instant::now() - since));
+        metrics.queued_task_nanos.add(nanos(since.elapsed()));
         metrics.worker_nanos.add(nanos(since.elapsed()));
     };
     let idle = |metrics: &Arc<Metrics>| drop(metrics.occupancy.hold(|standing| &mut standing.idle));

@@ -92,12 +92,16 @@ pub struct WorkersStage {
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeliverStage {
-    /// Batches that wait for the trainer.
+    /// Batches that are finished; the one that the trainer waits for may not be among them.
     pub ready_batches: f64,
     /// Share of the time in which there was none.
     pub empty_share: f64,
     /// Share of the time in which finished batches were on their way to a trainer that waited.
     pub busy_share: f64,
+    /// Share of the time in which the trainer waited for a batch in the making.
+    pub input_share: f64,
+    /// Share of the time that was the trainer's own.
+    pub trainer_share: f64,
     /// Batches handed over.
     pub batches_per_second: f64,
     /// Samples of them.
@@ -115,7 +119,7 @@ impl Stages {
     }
 
     pub(super) fn over(span: &Span, threads: u64, limit_requests: u64) -> Self {
-        let Span { batches, wall, blame, work, .. } = span;
+        let Span { batches, blocked, wall, blame, work } = span;
         let seconds = wall.as_secs_f64();
         let mean = |time: Duration| time.as_secs_f64() / seconds;
         let share = |time: Duration| mean(time).min(1.0);
@@ -159,6 +163,8 @@ impl Stages {
                 ready_batches: mean(spent.ready),
                 empty_share: share(spent.none_ready),
                 busy_share: share(blame.hand_over),
+                input_share: share(blocked.saturating_sub(blame.hand_over)),
+                trainer_share: share(wall.saturating_sub(*blocked)),
                 batches_per_second: rate(*batches),
                 samples_per_second: rate(work.samples),
                 bytes_per_second: rate(work.batch_bytes),
@@ -233,10 +239,10 @@ impl fmt::Display for Stages {
             [
                 "deliver".to_owned(),
                 percent(deliver.busy_share),
-                percent(deliver.empty_share),
+                percent(deliver.input_share),
                 none(),
                 none(),
-                percent((1.0 - deliver.empty_share - deliver.busy_share).max(0.0)),
+                percent(deliver.trainer_share),
                 none(),
             ],
             format!(
@@ -329,6 +335,8 @@ mod tests {
                 ready_batches: 1.5,
                 empty_share: 0.2,
                 busy_share: 0.1,
+                input_share: 0.2,
+                trainer_share: 0.7,
                 batches_per_second: 1.0,
                 samples_per_second: 8.0,
                 bytes_per_second: f64::from(1 << 20),
