@@ -52,21 +52,19 @@ pub(crate) fn top(arguments: &TopArguments, out: &mut dyn Write) -> Outcome {
     loop {
         let begun = Instant::now();
         let look = look(arguments.pid, &mut before)?;
-        let is_shown = !(first && arguments.once);
-        if first || is_shown {
-            let any = !look.seen.is_empty();
-            if !any && (first || arguments.once) {
-                none(arguments, &look, first)?;
-            }
-            if !any && !first && arguments.pid.is_some() {
+        let is_last = arguments.once && !first;
+        if look.seen.is_empty() {
+            if first || arguments.once {
+                none(arguments, &look)?;
+            } else if arguments.pid.is_some() {
                 return Ok(outcome::OK);
             }
         }
-        if is_shown {
+        if is_last || !arguments.once {
             screen.show(out, &look)?;
             out.flush()?;
         }
-        if arguments.once && !first {
+        if is_last {
             return Ok(outcome::OK);
         }
         first = false;
@@ -80,25 +78,25 @@ pub(crate) fn top(arguments: &TopArguments, out: &mut dyn Write) -> Outcome {
 }
 
 /// Whether it is an error that there is no loader: it is where one was named, and for scripts.
-fn none(arguments: &TopArguments, look: &Look, first: bool) -> Result<(), Failure> {
-    let refused = look.unseen.iter().find(|(name, error)| {
-        arguments.pid == Some(name.pid()) && error.kind() == io::ErrorKind::PermissionDenied
-    });
-    if let Some((name, error)) = refused {
-        let message = format!("loader {name}: {error}");
-        return Err(Failure::Other { code: outcome::DENIED, message });
+fn none(arguments: &TopArguments, look: &Look) -> Result<(), Failure> {
+    let silent = look.unseen.iter().find(|(name, _)| arguments.pid == Some(name.pid()));
+    if let Some((name, error)) = silent {
+        let code = match error.kind() {
+            io::ErrorKind::PermissionDenied => outcome::DENIED,
+            _ => outcome::FAILED,
+        };
+        let message = format!("loader {name} does not say what it does: {error}");
+        return Err(Failure::Other { code, message });
     }
     let message = match arguments.pid {
-        Some(pid) if first => format!(
+        Some(pid) => format!(
             "no loader runs in process {pid}; without a process, `stoker top` shows all that run on \
              this machine (in this network namespace: run it in the trainer's container)"
         ),
-        _ if arguments.once => {
-            "no loader runs on this machine (in this network namespace: run it in \
-                                the trainer's container)"
-                .to_owned()
-        }
-        _ => return Ok(()),
+        None if arguments.once => "no loader runs on this machine (in this network namespace: run \
+             it in the trainer's container)"
+            .to_owned(),
+        None => return Ok(()),
     };
     Err(Failure::Other { code: outcome::NOT_FOUND, message })
 }
