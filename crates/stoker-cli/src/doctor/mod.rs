@@ -58,7 +58,9 @@ pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write, colours: 
         let whole = json!({"checks": checks, "ok": ok, "warnings": warnings, "failures": failures});
         writeln!(out, "{whole:#}")?;
     } else {
-        writeln!(out, "\n{ok} ok, {warnings} warnings, {failures} failures")?;
+        let counted = |count, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let (warnings, failures) = (counted(warnings, "warning"), counted(failures, "failure"));
+        writeln!(out, "\n{ok} ok, {warnings}, {failures}")?;
     }
     let failed = findings.iter().find(|finding| finding.level == Level::Failure);
     Ok(failed.map_or(outcome::OK, |finding| finding.code))

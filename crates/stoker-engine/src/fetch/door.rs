@@ -16,7 +16,7 @@ use super::failure::{Failure, Tries};
 use super::headers;
 use super::store::Store;
 use super::{Fetcher, Urgency};
-use crate::error::{Error, Result};
+use crate::error::{Error, FetchErrorKind, Result};
 use crate::sample::{Extent, Location};
 
 /// How long requests that are on their way may still take, when no more are sent.
@@ -178,8 +178,11 @@ impl Fetcher {
                     }
                     Err(met) => {
                         failed += 1;
+                        // What is missing is the data's matter: other objects may be there.
+                        let missing =
+                            matches!(&met, Error::Fetch(it) if it.kind == FetchErrorKind::NotFound);
                         error.get_or_insert(met);
-                        if done == 0 && failed >= at_once as u64 {
+                        if done == 0 && failed >= at_once as u64 && !missing {
                             break;
                         }
                     }

