@@ -88,6 +88,10 @@ test-programs:
 test-others:
 	$(BIN)/pytest python/tests $(addprefix --ignore=,$(PROGRAMS))
 
+gpu: setup  ## on a machine with a GPU: its tests, then what copies to it cost (2 minutes)
+	$(BIN)/pytest -v python/tests/test_gpu.py
+	$(BIN)/python -m bench.device
+
 fuzz: setup  ## look for bytes that break a parser or decoder: SECONDS=60 for each, or for TARGETS="image line"
 	scripts/fuzz.sh $(or $(SECONDS),60) $(TARGETS)
 

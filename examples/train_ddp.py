@@ -14,6 +14,7 @@ from pathlib import Path
 
 import stoker
 import torch
+from stoker.torch import prefetch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from train_tiny_qwen3_vl import tiny_model
@@ -25,25 +26,26 @@ def main(recipe: str, folder: Path, until: int) -> None:
     model = DistributedDataParallel(tiny_model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     done = 0
-    with stoker.Loader(recipe) as loader:  # its rank is that of torch.distributed
+    # Its rank is that of torch.distributed. On GPUs: "cuda", of which each process has its own.
+    with prefetch(stoker.Loader(recipe), "cpu") as batches:
         if (saved := folder / "checkpoint.pt").exists():
             checkpoint = torch.load(saved)
             model.module.load_state_dict(checkpoint["model"])
             optimizer.load_state_dict(checkpoint["optimizer"])
-            loader.load_state_dict(checkpoint["loader"])
+            batches.load_state_dict(checkpoint["loader"])
             done = checkpoint["step"]
-        for batch in islice(loader, until - done):
-            loss = model(**batch.to("cpu")).loss
+        for batch in islice(batches, until - done):
+            loss = model(**batch).loss
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             done += 1
-            print(f"rank {loader.rank}, step {done}: loss {loss.item():.2f}")
-        if loader.rank == 0:
+            print(f"rank {batches.rank}, step {done}: loss {loss.item():.2f}")
+        if batches.rank == 0:
             checkpoint = {
                 "model": model.module.state_dict(),
                 "optimizer": optimizer.state_dict(),
-                "loader": loader.state_dict(),
+                "loader": batches.state_dict(),
                 "step": done,
             }
             folder.mkdir(parents=True, exist_ok=True)

@@ -164,7 +164,8 @@ impl Batch {
     ///
     /// Args:
     ///     `device`: Where to: a `torch.device` or its name.
-    ///     `non_blocking`: As in `torch.Tensor.to`.
+    ///     `non_blocking`: As in `torch.Tensor.to`; from memory that `stoker.torch.prefetch` pinned it
+    ///         waits all the same, as the batch may be let go of.
     ///     `dtype`: The torch dtype of `pixel_values`; by default float32 for `f32` and `u8`,
     ///         bfloat16 for `bf16`.
     #[pyo3(signature = (device, *, non_blocking=false, dtype=None))]

@@ -3,7 +3,8 @@
 //! `loader` waits for the engine with the GIL released and hears signals; `batch` shows a batch
 //! as a mapping of tensors; `dlpack` lets them leave without a copy; `home` keeps a forked child
 //! from touching threads that it does not have; `remote` has the two halves of a loader for batches
-//! that are made elsewhere, `shared` lets them lie in others' memory; `error` maps the engine's errors to Python's;
+//! that are made elsewhere, `shared` lets them lie in others' memory; `pins` tells a device's driver of
+//! their blocks, and `soon` has Python do what can't wait for its lock; `error` maps the engine's errors to Python's;
 //! `trace` is a trace of some steps; `demo` lends the demo its store and its data.
 
 mod batch;
@@ -14,8 +15,10 @@ mod home;
 mod json;
 mod loader;
 mod made_of;
+mod pins;
 mod remote;
 mod shared;
+mod soon;
 mod tensor;
 mod trace;
 
@@ -34,6 +37,8 @@ mod _native {
     use crate::batch::Batch;
     #[pymodule_export]
     use crate::loader::Loader;
+    #[pymodule_export]
+    use crate::pins::Pins;
     #[pymodule_export]
     use crate::remote::{Front, Maker};
     #[pymodule_export]

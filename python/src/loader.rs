@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stoker_engine::loader::{self as engine, Next};
@@ -113,6 +113,16 @@ impl Loader {
                 Ok(Next::End) => return Ok(None),
                 Err(error) => return Err(raise(py, &error)),
             }
+        }
+    }
+
+    /// The next batch if it is ready, else `None`; no wait is counted.
+    fn _next_if_ready(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let engine = self.engine.get()?;
+        match py.detach(|| engine.next_if_ready()).map_err(|error| raise(py, &error))? {
+            Next::Batch(batch) => Ok(Some(Batch::new(*batch, self.finish))),
+            Next::Waiting => Ok(None),
+            Next::End => Err(PyStopIteration::new_err(())),
         }
     }
 

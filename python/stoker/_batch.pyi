@@ -115,7 +115,8 @@ class Batch(Mapping[str, Tensor]):
 
         Args:
             device: Where to.
-            non_blocking: As in `torch.Tensor.to`.
+            non_blocking: As in `torch.Tensor.to`; where `stoker.torch.prefetch` pinned the memory
+                it waits all the same, as the batch may be let go of.
             dtype: Element type of `pixel_values`; by default float32 for `f32` and `u8`, bfloat16
                 for `bf16`. `torch.bfloat16` gives of `f32` and `u8` what `bf16` gives.
 

@@ -1,6 +1,6 @@
 """The compiled half of stoker: the loader, its halves, and what the demo needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +99,9 @@ class Loader:
             StoppedError: The loader was closed, perhaps meanwhile and by another thread.
             RuntimeError: The loader was made before a fork.
         """
+
+    def _next_if_ready(self) -> Batch | None:
+        """The next batch if it is ready, else None; no wait is counted. Raises as `__next__`."""
 
     def __getitem__(self, key: object, /) -> Never:
         """Says that batches come in order and by no index.
@@ -249,6 +252,27 @@ class Trace:
         /,
     ) -> None:
         """Stops it."""
+
+@final
+class Pins:
+    """Tells the driver of a device of the blocks that batches lie in, each once.
+
+    Args:
+        register: Called with address and length in bytes of a block, by the thread that pins.
+        unregister: Called with the address of each block that was registered, before it is
+            unmapped: by the main thread between two of its bytecodes, or within `pin`. Where it
+            raises, `sys.unraisablehook` is told and the block stays mapped.
+    """
+
+    def __new__(
+        cls, register: Callable[[int, int], object], unregister: Callable[[int], object]
+    ) -> Self: ...
+    def pin(self, batch: Batch) -> None:
+        """Registers the block of a batch, unless that was done; memory from elsewhere it is not.
+
+        Raises:
+            Exception: What `register` raises; the block is not tried again.
+        """
 
 def _document(
     recipe: str | PathLike[str] | dict[str, Any], overrides: Mapping[str, Any] | None = None

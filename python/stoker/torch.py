@@ -1,4 +1,7 @@
-"""The last step before the model: to a device, finished. Imported when `Batch.to` is first used."""
+"""The last step before the model: to a device, finished, and ahead of its use.
+
+Imported when `Batch.to` is first used.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from stoker import Batch
+    from stoker import Batch, Loader
     from stoker._batch import Finish
+    from stoker._prefetch import Prefetcher
+    from stoker.ray import RayLoader
 
 
 def views(batch: Batch) -> dict[str, Any]:
@@ -36,6 +41,19 @@ def to(
     dtype: torch.dtype | None = None,
 ) -> dict[str, Any]:
     """Moves a batch to a device and finishes its pixels there; see `stoker.Batch.to`."""
+    device = torch.device(device)
+    moved = move(batch, device, non_blocking, dtype)
+    if non_blocking and device.type == "cuda" and tensors(batch)["input_ids"].is_pinned():
+        # From pinned memory copies are truly under way still, and the caller may let go of the
+        # batch, whose memory is then used for another one.
+        torch.cuda.current_stream(device).synchronize()
+    return moved
+
+
+def move(
+    batch: Batch, device: torch.device, non_blocking: bool, dtype: torch.dtype | None
+) -> dict[str, Any]:
+    """The same on the current stream; the batch is to be held until that is done with it."""
     moved = {
         name: tensor.to(device, non_blocking=non_blocking)
         for name, tensor in tensors(batch).items()
@@ -54,6 +72,42 @@ def to(
     return {**moved, **batch.scalars}
 
 
+def prefetch(
+    loader: Loader | RayLoader,
+    device: torch.device | str | int,
+    *,
+    depth: int = 2,
+    dtype: torch.dtype | None = None,
+) -> Prefetcher:
+    """The batches of a loader on a device, copied while the model works on the ones before.
+
+        batches = stoker.torch.prefetch(loader, "cuda")
+        for batch in batches:
+            loss = model(**batch).loss
+            ...
+            state = batches.state_dict()
+
+    On a CUDA device the blocks that batches lie in are pinned, copies run on a stream of their own,
+    and the current stream waits for them, not the host. On the CPU nothing is copied that
+    `Batch.to` would not copy.
+
+    Args:
+        loader: A `stoker.Loader` or `stoker.ray.RayLoader`, to be used by nobody else meanwhile.
+        device: Where to. Of a kind without an index the current one.
+        depth: Batches on the device: the one that is worked on, and those ahead of it. With 2, the
+            default, copying a batch takes no time unless it takes longer than a step; each more
+            takes that much memory of the device. With 1 nothing is copied ahead.
+        dtype: Element type of `pixel_values`; see `stoker.Batch.to`.
+
+    Raises:
+        TypeError: `loader` is something else.
+        ValueError: `depth` is less than 1.
+    """
+    from stoker._prefetch import Prefetcher
+
+    return Prefetcher(loader, device, depth=depth, dtype=dtype)
+
+
 def finish(pixels: torch.Tensor, constants: Finish, dtype: torch.dtype) -> torch.Tensor:
     """Finishes `u8` pixels exactly as the engine writes `f32` ones.
 
@@ -67,9 +121,17 @@ def finish(pixels: torch.Tensor, constants: Finish, dtype: torch.dtype) -> torch
         repeated for each frame of the temporal patch.
     """
     # One row per channel: dividing by a tensor is exact on all devices, by a number it need not be.
-    mean = torch.tensor(constants["mean"], device=pixels.device)[:, None]
-    std = torch.tensor(constants["std"], device=pixels.device)[:, None]
+    mean = _column(constants["mean"], pixels.device)
+    std = _column(constants["std"], pixels.device)
     channels, area = len(mean), constants["patch_size"] ** 2
-    values = ((pixels.view(-1, channels, area).to(torch.float32) - mean) / std).to(dtype)
+    values = pixels.view(-1, channels, area).to(torch.float32).sub_(mean).div_(std).to(dtype)
     frames = values[:, :, None].expand(-1, -1, constants["temporal_patch_size"], -1)
     return frames.reshape(len(pixels), -1)
+
+
+def _column(values: list[float], device: torch.device) -> torch.Tensor:
+    """Numbers as f32 `[len(values), 1]`, filled in there: a copy would have the host wait."""
+    column = torch.empty(len(values), 1, dtype=torch.float32, device=device)
+    for row, value in enumerate(values):
+        column[row].fill_(value)
+    return column

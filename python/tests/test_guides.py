@@ -131,3 +131,21 @@ def test_a_trace_and_a_page_are_made_as_the_guide_makes_them(quick, tmp_path, mo
     blocked = [event for event in both["traceEvents"] if event["name"] == "trainer blocked"]
     assert len(blocked) == 20
     assert "stage 2, run 17" in Path("run.html").read_text()
+
+
+def test_batches_come_to_a_device_ahead_of_their_use(recipe, capsys):
+    (example,) = examples("device.md")
+    recipe["plan"] = {"epochs": 1}
+    seen = []
+
+    def model(**batch):
+        seen.append(batch["input_ids"])
+        return SimpleNamespace(loss=0.0)
+
+    example = example.replace('"recipe.toml"', "recipe")
+    run(example, recipe=recipe, device="cpu", dtype=torch.bfloat16, model=model)
+    with stoker.Loader(recipe) as loader:
+        expected = [batch.torch()["input_ids"] for batch in loader]
+    assert all(map(torch.equal, seen, expected))
+    assert len(seen) == len(expected) > 0
+    assert capsys.readouterr().out.strip(), "the report"

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import stoker
+import torch
 from stoker.demo.store import DemoError
 
-from bench import hand_over
+from bench import device, hand_over
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,3 +41,35 @@ def test_a_batch_that_was_copied_is_refused(recipe):
     batch = next(stoker.Loader(recipe))
     with pytest.raises(DemoError, match=r"has .* bytes, .*outside of shared memory.*written to"):
         hand_over.check(batch, batch)
+
+
+def test_without_a_gpu_the_bench_of_copies_says_that_it_measured_nothing(
+    capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device.main(["--out", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no CUDA device" in said.err
+    assert "Nothing was measured" in said.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("waited", [0.0, 0.3])
+def test_the_table_of_copies_tells_what_they_cost_and_whether_the_loader_was_too_slow(waited):
+    rows = [
+        {
+            "pixels": "u8",
+            "way": way,
+            "bytes": 50_000_000,
+            "step_seconds": seconds,
+            "next_seconds": 0.001,
+            "loader_wait_ratio": waited,
+        }
+        for way, seconds in zip(device.WAYS, (0.070, 0.065, 0.061, 0.060), strict=True)
+    ]
+    found = {"device": "A GPU", "torch": "2", "step_seconds": 0.06, "rows": rows}
+    table = device.table(found)
+    assert "| u8 | 50 MB | batch.to | 70.00 | +10.00 | 1.00 |" in table
+    assert "| u8 | 50 MB | no copy | 60.00 | +0.00 | 1.00 |" in table
+    assert ("too slow" in table) == (waited > 0)

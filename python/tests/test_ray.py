@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ import torch
 from stoker.ray import RayLoader
 from stoker.ray import loader as loader_module
 from stoker.ray.roster import Roster
+from stoker.torch import prefetch
+from trainer_runs import digests
 
 ray.cloudpickle.register_pickle_by_value(ray_double)
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -65,6 +68,16 @@ def contents(loader):
 def test_the_same_bytes_in_the_same_order_as_without_ray(on_ray, recipe):
     recipe["vision"]["pixels"] = "f32"
     assert contents(on_ray(recipe, workers=2)) == contents(stoker.Loader(recipe))
+
+
+def test_copied_ahead_they_are_the_same_and_so_is_the_state(on_ray, recipe):
+    expected = [(digests(batch.to("cpu")), batch.state_dict()) for batch in stoker.Loader(recipe)]
+    batches = prefetch(on_ray(recipe, workers=2), "cpu", depth=3)
+    found = [(digests(batch), batches.state_dict()) for batch in islice(batches, 10)]
+    batches.load_state_dict(batches.state_dict())
+    found += [(digests(batch), batches.state_dict()) for batch in batches]
+    assert found == expected
+    assert batches.report().ray is not None
 
 
 def test_workers_that_are_killed_and_stopped_change_no_byte(on_ray, recipe):

@@ -31,7 +31,7 @@ use crate::sample::Rank;
 use crate::vision::Finish;
 use ahead::Ahead;
 
-pub use crate::engine::{Batch, Lease, Memory, Opening};
+pub use crate::engine::{Batch, Keeper, Lease, Mapping, Memory, Opening};
 pub use depth::{ahead, workers};
 pub use examine::{Data, Examination};
 pub use front::{Front, REMEMBERED};
@@ -91,13 +91,22 @@ impl Loader {
     /// The next batch, waiting for it at most as long as `patience`. After an error the loader
     /// stays failed, and says the same again.
     pub fn next(&self, patience: Duration) -> Result<Next> {
+        self.next_by(|sequence| self.ahead.take(sequence, patience))
+    }
+
+    /// The next batch if it is ready: for who takes one before it is needed. No wait is counted.
+    pub fn next_if_ready(&self) -> Result<Next> {
+        self.next_by(|sequence| self.ahead.take_ready(sequence))
+    }
+
+    fn next_by(&self, take: impl FnOnce(u64) -> Result<Option<Box<Batch>>>) -> Result<Next> {
         let _turn = self.turn();
         self.front.check()?;
         let Some(sequence) = self.front.sequence_at(0) else {
             self.front.end();
             return Ok(Next::End);
         };
-        let Some(batch) = self.ahead.take(sequence, patience)? else { return Ok(Next::Waiting) };
+        let Some(batch) = take(sequence)? else { return Ok(Next::Waiting) };
         let Some(batch) = self.ahead.hand_over(batch)? else {
             self.front.end();
             return Ok(Next::End);

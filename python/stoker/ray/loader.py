@@ -150,44 +150,68 @@ class RayLoader:
         try:
             with self._dispatcher.changed:
                 call = self._wait()
-                blocked = time.monotonic() - begun
-                batch = self._front.hand_over(self._dispatcher.values[call.number], blocked)
-                if batch is None:  # that the run has ended is known only now
-                    self._restart()
-                    self._front.end()
-                    raise StopIteration
-                self._dispatcher.schedule.handed_over()
-                if counts.batches > 0:
-                    counts.blocked_seconds += blocked
-                    counts.network_seconds += _network(call, begun)
-                counts.batches += 1
+                batch = self._hand_over(call, begun)
         finally:
             counts.waiting_since = None
         self._dispatcher.poke()
         return batch
 
+    def _next_if_ready(self) -> Batch | None:
+        """The next batch if it is here, else None; no wait is counted. Raises as `__next__`."""
+        self._front.sequence_at(0)
+        with self._dispatcher.changed:
+            self._begin()
+            call = self._look()
+            if call is None:
+                return None
+            batch = self._hand_over(call, time.monotonic())
+        self._dispatcher.poke()
+        return batch
+
+    def _hand_over(self, call: Call, begun: float) -> Batch:
+        """Gives out what a call brought, after a wait that began then."""
+        counts = self._dispatcher.counts
+        blocked = time.monotonic() - begun
+        batch = self._front.hand_over(self._dispatcher.values[call.number], blocked)
+        if batch is None:  # that the run has ended is known only now
+            self._restart()
+            self._front.end()
+            raise StopIteration
+        self._dispatcher.schedule.handed_over()
+        if counts.batches > 0:
+            counts.blocked_seconds += blocked
+            counts.network_seconds += _network(call, begun)
+        counts.batches += 1
+        return batch
+
     def _wait(self) -> Call:
         """Waits until the next batch is here; gives the call that it came by."""
-        dispatcher = self._dispatcher
-        schedule = dispatcher.schedule
         self._begin()
         while True:
-            if not self._end.alive:
-                raise StoppedError("the loader is closed")
-            if dispatcher.broken is not None:
-                raise dispatcher.broken
-            head = schedule.head()
-            if head is None:
-                self._front.end()
-                raise StopIteration
-            if head.error is not None:
-                raise head.error
-            if head.ready is not None:
-                return head.ready
-            trouble = self._fleet.trouble.error(time.monotonic())
-            if trouble is not None:
-                raise trouble
-            dispatcher.changed.wait(PATIENCE)
+            ready = self._look()
+            if ready is not None:
+                return ready
+            self._dispatcher.changed.wait(PATIENCE)
+
+    def _look(self) -> Call | None:
+        """The call that the next batch came by, if it is here."""
+        dispatcher = self._dispatcher
+        if not self._end.alive:
+            raise StoppedError("the loader is closed")
+        if dispatcher.broken is not None:
+            raise dispatcher.broken
+        head = dispatcher.schedule.head()
+        if head is None:
+            self._front.end()
+            raise StopIteration
+        if head.error is not None:
+            raise head.error
+        if head.ready is not None:
+            return head.ready
+        trouble = self._fleet.trouble.error(time.monotonic())
+        if trouble is not None:
+            raise trouble
+        return None
 
     def _begin(self) -> None:
         """Has batches asked for from the first `next` on, and from where the front stands."""

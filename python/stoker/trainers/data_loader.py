@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.data
 
+from stoker.torch import prefetch
 from stoker.trainers import accelerate
 from stoker.trainers.passes import Passes, check_loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from stoker import Batch
     from stoker.trainers.passes import Loader
 
 
@@ -41,9 +41,9 @@ class DataLoader(torch.utils.data.DataLoader):
 
     Args:
         loader: A `stoker.Loader` or `stoker.ray.RayLoader` of this rank.
-        device: Where batches are put; `accelerator.device`, say.
+        device: Where batches are put; `accelerator.device`, say. They are copied there ahead of
+            their use, as by `stoker.torch.prefetch`.
         dtype: Element type of `pixel_values`; see `stoker.Batch.to`.
-        non_blocking: As in `torch.Tensor.to`.
 
     Raises:
         TypeError: `loader` is something else.
@@ -60,11 +60,9 @@ class DataLoader(torch.utils.data.DataLoader):
         device: torch.device | str | int = "cpu",
         *,
         dtype: torch.dtype | None = None,
-        non_blocking: bool = False,
     ) -> None:
         self.loader = check_loader(loader)
-        target = {"device": device, "dtype": dtype, "non_blocking": non_blocking}
-        self._source = _Source(Passes(loader), target)
+        self._source = _Source(Passes(prefetch(loader, device, dtype=dtype)))
         super().__init__(self._source, batch_sampler=_Numbers(loader), collate_fn=_as_it_is)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
@@ -124,9 +122,8 @@ class Batches(torch.utils.data.IterableDataset):
 class _Source(torch.utils.data.Dataset):
     """Gives the next batch whatever number is asked for, and knows the state that follows it."""
 
-    def __init__(self, passes: Passes, target: dict[str, Any]) -> None:
+    def __init__(self, passes: Passes) -> None:
         self._passes = passes
-        self._target = target
         self._state: dict[str, Any] | None = None
         self._restored = False
         self._expected: int | None = None
@@ -153,9 +150,9 @@ class _Source(torch.utils.data.Dataset):
         if not self._restored:
             while self._passes.place(self.state_dict()) < number:
                 self._take()
-        return self._take().to(**self._target)
+        return self._take()
 
-    def _take(self) -> Batch:
+    def _take(self) -> dict[str, Any]:
         try:
             batch = self._passes.take()
         except StopIteration:

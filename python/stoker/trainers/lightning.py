@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 try:
     from lightning.pytorch import LightningDataModule
 except ModuleNotFoundError:  # the same, by its older name
     from pytorch_lightning import LightningDataModule
 
+from stoker.torch import prefetch
 from stoker.trainers.passes import Passes, check_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import torch
-
-    from stoker import Batch
+    from stoker._prefetch import DeviceBatch
     from stoker.trainers.passes import Loader
 
 
@@ -51,19 +52,25 @@ class DataModule(LightningDataModule):
     def train_dataloader(self) -> _Loop:
         """What to train with; opened again in the middle of a `fit`, it goes on."""
         state = self._state if self._train is None else self._train.state()
-        self._train = _Loop(self._open(self._open_train))
+        self._train = _Loop(self._open(self._open_train), self._device())
         if state is not None:
             self._train.load(state)
         return self._train
 
     def val_dataloader(self) -> _Loop | list[Any]:
         """What to validate with."""
-        return [] if self._open_validate is None else _Anew(self._open(self._open_validate))
+        if self._open_validate is None:
+            return []
+        return _Anew(self._open(self._open_validate), self._device())
 
     def _open(self, opener: Callable[[], Loader]) -> Loader:
         loader = check_loader(opener())
         self._opened.append(loader)
         return loader
+
+    def _device(self) -> torch.device:
+        """Where Lightning is going to put batches."""
+        return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
 
     def teardown(self, stage: str) -> None:  # noqa: ARG002
         """Closes the loaders."""
@@ -97,8 +104,8 @@ class _Loop:
     would ask for it when the next batch was taken already.
     """
 
-    def __init__(self, loader: Loader) -> None:
-        self._passes = Passes(loader)
+    def __init__(self, loader: Loader, device: torch.device) -> None:
+        self._passes = Passes(prefetch(loader, device))
         self._state: dict[str, Any] | None = None
 
     def __iter__(self) -> Iterator[_Handed]:
@@ -113,7 +120,7 @@ class _Loop:
     def __len__(self) -> int:
         return len(self._passes.loader)
 
-    def trained(self, batch: Batch) -> None:
+    def trained(self, batch: DeviceBatch) -> None:
         self._state = batch.state_dict()
 
     def state(self) -> dict[str, Any]:
@@ -130,8 +137,8 @@ class _Anew(_Loop):
     That takes some batches, and leaves the rest of the pass.
     """
 
-    def __init__(self, loader: Loader) -> None:
-        super().__init__(loader)
+    def __init__(self, loader: Loader, device: torch.device) -> None:
+        super().__init__(loader, device)
         self._start = loader.state_dict()
 
     def __iter__(self) -> Iterator[_Handed]:
@@ -140,12 +147,12 @@ class _Anew(_Loop):
 
 
 class _Handed:
-    """A batch that was taken. Lightning puts it on the device just before it trains on it."""
+    """A batch that was taken, on its device. Lightning puts it there before it trains on it."""
 
-    def __init__(self, batch: Batch, loop: _Loop) -> None:
+    def __init__(self, batch: DeviceBatch, loop: _Loop) -> None:
         self._batch = batch
         self._loop = loop
 
-    def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> dict[str, Any]:
+    def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> dict[str, Any]:  # noqa: ARG002
         self._loop.trained(self._batch)
-        return self._batch.to(device, non_blocking=non_blocking)
+        return self._batch

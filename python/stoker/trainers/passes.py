@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stoker import Batch
-
 
 class Loader(Protocol):
-    """A `stoker.Loader` or a `stoker.ray.RayLoader`."""
+    """A `stoker.Loader` or a `stoker.ray.RayLoader`, or `stoker.torch.prefetch` of one."""
 
     rank: int
     world_size: int
 
-    def __iter__(self) -> Iterator[Batch]: ...
-    def __next__(self) -> Batch: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any: ...
     def __len__(self) -> int: ...
     def state_dict(self) -> dict[str, Any]:
         """Where to go on."""
@@ -73,8 +71,8 @@ class Passes:
         iter(self.loader)
         self._begun = True
 
-    def take(self) -> Batch:
-        """The next batch.
+    def take(self) -> Any:
+        """The next batch, with the `state_dict` that follows it.
 
         Raises:
             StopIteration: The pass is over.

@@ -14,14 +14,18 @@ use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut};
 
+use super::keeper::{Keeper, Kept, Mapping};
 use super::pool::Held;
 use crate::error::{Bytes, Error, Result};
 
 /// A mapping of its own.
 #[derive(Debug)]
 pub(super) struct Block {
-    map: MmapMut,
+    /// There until the block is dropped.
+    map: Option<MmapMut>,
     start: *mut u8,
+    capacity: usize,
+    kept: Kept,
 }
 
 // SAFETY: `start` points into `map`, which is owned by the block and moves with it; the pointer is
@@ -47,11 +51,19 @@ impl Block {
             map[..bytes].iter_mut().step_by(4096).for_each(|byte| *byte = 0);
         }
         let start = map.as_mut_ptr();
-        Ok(Self { map, start })
+        Ok(Self { map: Some(map), start, capacity, kept: Kept::default() })
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.map.len()
+        self.capacity
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(map) = self.map.take() {
+            self.kept.end(Mapping(map));
+        }
     }
 }
 
@@ -164,6 +176,24 @@ impl Lease {
         match &self.0 {
             From::Pool { held, .. } => held.block().start,
             From::Elsewhere(memory) => (**memory).as_ref().as_ptr().cast_mut(),
+        }
+    }
+
+    /// Address and length in bytes of the whole block that a batch lies in, which begins where it
+    /// does; `None` for memory from elsewhere.
+    pub fn block(&self) -> Option<(usize, usize)> {
+        match &self.0 {
+            From::Pool { held, .. } => Some((held.block().start.addr(), held.block().capacity())),
+            From::Elsewhere(_) => None,
+        }
+    }
+
+    /// From now on `keeper` is to know before the block is unmapped, however often it is used again
+    /// until then. False where there is a keeper already, and for memory from elsewhere.
+    pub fn keep(&self, keeper: Box<dyn Keeper>) -> bool {
+        match &self.0 {
+            From::Pool { held, .. } => held.block().kept.by(keeper),
+            From::Elsewhere(_) => false,
         }
     }
 

@@ -11,6 +11,7 @@
 //!
 //! What it makes does not depend on any of that: it is what [`super::reference`] makes.
 
+mod counter;
 mod fill;
 mod find;
 mod measure;
@@ -18,14 +19,13 @@ mod neighbours;
 mod verify;
 mod windows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::AbortHandle;
 
 use super::batch::Batch;
 use super::budget::{Budget, Permit};
@@ -38,6 +38,7 @@ use crate::error::{Error, Outcome, Result};
 use crate::metrics::{Count, Limits, Phase, Progress, Stage};
 use crate::recipe::Pixels;
 use crate::sample::{Measured, Position, Standing, WindowStart};
+use counter::{Counter, Finished, Making};
 
 pub use verify::Finding;
 pub(crate) use verify::{Findings, Told};
@@ -60,44 +61,6 @@ struct Line {
     windows: windows::Windows,
     counter: Mutex<Counter>,
     arrived: Condvar,
-}
-
-#[derive(Default)]
-struct Counter {
-    /// Begun and not finished.
-    making: BTreeMap<u64, Making>,
-    finished: BTreeMap<u64, Finished>,
-    /// These may have memory.
-    wanted: BTreeSet<u64>,
-    /// Somebody waits for these.
-    asked: BTreeSet<u64>,
-    stopped: bool,
-}
-
-/// A batch that waits to be taken.
-struct Finished {
-    batch: Result<Batch>,
-    /// Counts it as ready until it is dropped.
-    _progress: Arc<Progress>,
-}
-
-/// A batch that is being made.
-struct Making {
-    task: AbortHandle,
-    /// Tells it that it is wanted; gone when that was told.
-    want: Option<oneshot::Sender<()>>,
-    /// What it is at.
-    progress: Arc<Progress>,
-}
-
-impl Making {
-    fn want(&mut self) {
-        if let Some(want) = self.want.take() {
-            self.progress.want();
-            // A task that is past caring has finished or failed.
-            let _told = want.send(());
-        }
-    }
 }
 
 impl Flow {
@@ -164,15 +127,8 @@ impl Flow {
             if counter.stopped {
                 return Err(Error::Stopped);
             }
-            if let Some(Finished { batch, .. }) = counter.finished.remove(&sequence) {
-                counter.asked.remove(&sequence);
-                counter.wanted.remove(&sequence);
-                line.moved_on(sequence, Stage::Gone, &counter);
-                drop(counter);
-                return batch.map(|mut batch| {
-                    batch.hand_over();
-                    Some(Box::new(batch))
-                });
+            if let Some(finished) = counter.finished.remove(&sequence) {
+                return line.hand_over(counter, sequence, finished).map(Some);
             }
             line.begin(&mut counter, sequence);
             counter.asked(sequence);
@@ -183,6 +139,17 @@ impl Flow {
             let waited = line.arrived.wait_timeout(counter, left);
             counter = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Takes a batch if it is finished. Nobody waits for it, so it is not asked for: a trainer that
+    /// holds all memory meanwhile is not told off.
+    pub(crate) fn take_finished(&self, sequence: u64) -> Result<Option<Box<Batch>>> {
+        let mut counter = self.line.counter();
+        if counter.stopped {
+            return Err(Error::Stopped);
+        }
+        let Some(finished) = counter.finished.remove(&sequence) else { return Ok(None) };
+        self.line.hand_over(counter, sequence, finished).map(Some)
     }
 
     /// Gives up all batches but those that `keep` names and those that somebody waits for.
@@ -235,24 +202,6 @@ async fn caught<T>(task: impl Future<Output = Result<T>>) -> Result<T> {
     })
 }
 
-impl Counter {
-    /// Somebody waits for a batch.
-    fn asked(&mut self, sequence: u64) {
-        self.asked.insert(sequence);
-        if let Some(making) = self.making.get(&sequence) {
-            making.progress.asked();
-        }
-    }
-
-    fn want(&mut self, sequence: u64) {
-        if self.wanted.insert(sequence)
-            && let Some(making) = self.making.get_mut(&sequence)
-        {
-            making.want();
-        }
-    }
-}
-
 impl Line {
     fn counter(&self) -> MutexGuard<'_, Counter> {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
@@ -290,11 +239,28 @@ impl Line {
         };
         let progress = making.progress;
         self.rooms.metrics.blamed(progress.finish());
-        counter.finished.insert(sequence, Finished { batch, _progress: progress });
+        counter.finished.insert(sequence, Finished::new(batch, progress));
         self.moved_on(sequence, Stage::Ready, &counter);
         self.settle_head(&counter);
         drop(counter);
         self.arrived.notify_all();
+    }
+
+    /// Takes a finished batch off the books.
+    fn hand_over(
+        &self,
+        mut counter: MutexGuard<'_, Counter>,
+        sequence: u64,
+        finished: Finished,
+    ) -> Result<Box<Batch>> {
+        counter.asked.remove(&sequence);
+        counter.wanted.remove(&sequence);
+        self.moved_on(sequence, Stage::Gone, &counter);
+        drop(counter);
+        finished.batch.map(|mut batch| {
+            batch.hand_over();
+            Box::new(batch)
+        })
     }
 
     /// For traces: a batch goes on to that, now that these are on the counter.

@@ -60,13 +60,19 @@ impl Ahead {
         sequence: u64,
         patience: Duration,
     ) -> Result<Option<Box<Batch>>> {
-        let flow = self.flow()?;
+        let flow = self.flow(true)?;
         let failed = |error| self.front.fail(error);
         if let Some(batch) = flow.take(sequence, Duration::ZERO).map_err(failed)? {
             return Ok(Some(batch));
         }
         self.work(&mut self.running(), Asked::Yes);
         flow.take(sequence, patience).map_err(failed)
+    }
+
+    /// Takes the batch that comes next if it is finished; the trainer does not wait for it yet.
+    pub(super) fn take_ready(self: &Arc<Self>, sequence: u64) -> Result<Option<Box<Batch>>> {
+        let flow = self.flow(false)?;
+        flow.take_finished(sequence).map_err(|error| self.front.fail(error))
     }
 
     /// Counts a batch as the trainer's; see [`Front::hand_over`].
@@ -113,13 +119,15 @@ impl Ahead {
         }
     }
 
-    /// The flow, and since now the trainer asks.
-    fn flow(self: &Arc<Self>) -> Result<Arc<Flow>> {
+    /// The flow; if the trainer `waits`, it does since now.
+    fn flow(self: &Arc<Self>, waits: bool) -> Result<Arc<Flow>> {
         let mut running = self.running();
         if running.closed {
             return Err(Error::Stopped);
         }
-        running.asking_since.get_or_insert_with(Instant::now);
+        if waits {
+            running.asking_since.get_or_insert_with(Instant::now);
+        }
         if let Some(flow) = &running.flow {
             return Ok(Arc::clone(flow));
         }

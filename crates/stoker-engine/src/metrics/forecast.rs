@@ -286,11 +286,9 @@ fn as_measured(cost: &Cost, machine: &Machine, job: Job) -> Option<(Limit, f64)>
         Limit::Bandwidth if machine.network.is_some() => return None,
         Limit::Bandwidth | Limit::Network => machine.here(job.gpus),
         Limit::Throttling => job.gpus as f64,
-        Limit::HandOver
-        | Limit::LargeImage
-        | Limit::Memory
-        | Limit::Requests
-        | Limit::Latency => 1.0,
+        Limit::HandOver | Limit::LargeImage | Limit::Memory | Limit::Requests | Limit::Latency => {
+            1.0
+        }
     };
     Some((limit, seconds * sharing))
 }

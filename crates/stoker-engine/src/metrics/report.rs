@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::waits::Span;
-use super::{Advice, BadSamples, FetchReport, HistogramReport, Metrics, Plots, Room, Stages, Waits};
+use super::{
+    Advice, BadSamples, FetchReport, HistogramReport, Metrics, Plots, Room, Stages, Waits,
+};
 use crate::error::{Bytes, Outcome};
 
 /// How many bad samples a person is shown.

@@ -176,3 +176,63 @@ fn two_batches_of_the_largest_size_always_have_room() {
         }
     });
 }
+
+/// Notes the addresses of what it takes over, and keeps it mapped.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<crate::engine::Mapping>>>);
+
+impl crate::engine::Keeper for Notes {
+    fn take_over(&self, mapping: crate::engine::Mapping) {
+        self.0.lock().unwrap().push(mapping);
+    }
+}
+
+impl Notes {
+    fn addresses(&self) -> Vec<usize> {
+        self.0.lock().unwrap().iter().map(crate::engine::Mapping::address).collect()
+    }
+}
+
+fn lease(pool: &Arc<Pool>, batch: u64, bytes: usize) -> crate::engine::Lease {
+    let draft = pool.take_now(batch, bytes).unwrap().draft(bytes).unwrap();
+    let (slots, seal) = draft.split(std::slice::from_ref(&(0..bytes)));
+    drop(slots);
+    seal.lease()
+}
+
+#[test]
+fn a_keeper_gets_a_block_once_when_it_makes_room_and_not_when_it_is_used_again() {
+    let (pool, notes) = (pool(64 * MIB), Notes::default());
+    let first = lease(&pool, 0, 8 * MIB);
+    let (address, length) = first.block().unwrap();
+    assert_eq!((address, length), (first.as_ptr().addr(), 10 * MIB));
+    assert!(first.keep(Box::new(notes.clone())));
+    assert!(!first.keep(Box::new(notes.clone())), "it has one");
+    drop(first);
+    let again = lease(&pool, 1, 8 * MIB);
+    assert_eq!(again.block().unwrap().0, address, "the block is used again");
+    assert!(!again.keep(Box::new(notes.clone())), "its keeper stays with it");
+    drop(again);
+    assert!(notes.addresses().is_empty());
+    drop(lease(&pool, 2, 32 * MIB));
+    drop(lease(&pool, 3, 30 * MIB));
+    drop(pool);
+    assert_eq!(notes.addresses(), [address]);
+}
+
+#[test]
+fn a_keeper_gets_what_was_idle_when_the_pool_closes_and_the_rest_as_it_comes_back() {
+    let (pool, notes) = (pool(64 * MIB), Notes::default());
+    let leases = [0, 1, 2].map(|batch| lease(&pool, batch, 8 * MIB));
+    let addresses = leases.each_ref().map(|lease| lease.block().unwrap().0);
+    let [idle, held, unkept] = leases;
+    assert!(idle.keep(Box::new(notes.clone())));
+    assert!(held.keep(Box::new(notes.clone())));
+    drop(idle);
+    pool.close();
+    drop(pool);
+    assert_eq!(notes.addresses(), addresses[..1]);
+    drop(held);
+    drop(unkept);
+    assert_eq!(notes.addresses(), addresses[..2]);
+}

@@ -1,0 +1,102 @@
+//! Blocks that the driver of a device was told of, so that it reads them without the CPU: registered
+//! once, when a batch in them is first on its way to the device, and unregistered before they are
+//! unmapped.
+//!
+//! Both are calls into Python, as it is torch that has the driver. Registering is done by the thread
+//! that moves the batch. Unregistering is due where a block is let go of, on any thread and perhaps
+//! under the engine's locks; so that only takes the mapping over, and Python [does the rest
+//! soon](crate::soon).
+
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use stoker_engine::loader::{Keeper, Mapping};
+
+use crate::batch::Batch;
+use crate::soon::soon;
+
+/// Tells a driver of the memory of batches.
+#[pyclass(frozen, module = "stoker._native")]
+pub(crate) struct Pins {
+    register: Py<PyAny>,
+    books: Arc<Books>,
+}
+
+struct Books {
+    unregister: Py<PyAny>,
+    /// Blocks that nobody uses any more.
+    over: Mutex<Vec<Mapping>>,
+    process: u32,
+}
+
+#[pymethods]
+impl Pins {
+    #[new]
+    fn new(register: Py<PyAny>, unregister: Py<PyAny>) -> Self {
+        let books = Books { unregister, over: Mutex::default(), process: process::id() };
+        Self { register, books: Arc::new(books) }
+    }
+
+    fn pin(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
+        self.books.settle(py);
+        let batch = batch.engine();
+        let Some((address, length)) = batch.lease().block() else { return Ok(()) };
+        let registered = Arc::new(AtomicBool::new(false));
+        let pin = Pin { books: Arc::clone(&self.books), registered: Arc::clone(&registered) };
+        // As long as `batch` is held the block can't be let go of.
+        if batch.lease().keep(Box::new(pin)) {
+            self.register.call1(py, (address, length))?;
+            registered.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+/// The keeper of one block.
+struct Pin {
+    books: Arc<Books>,
+    registered: Arc<AtomicBool>,
+}
+
+impl Keeper for Pin {
+    fn take_over(&self, mapping: Mapping) {
+        if !self.registered.load(Ordering::Acquire) {
+            return;
+        }
+        if process::id() != self.books.process {
+            // It was the parent who registered it, and a forked child can't use the driver.
+            return;
+        }
+        self.books.over().push(mapping);
+        let books = Arc::clone(&self.books);
+        // If not, the next block does, or the end of the process.
+        let _asked = soon(Box::new(move |py| books.settle(py)));
+    }
+}
+
+impl Books {
+    /// Unregisters and unmaps what nobody uses any more.
+    fn settle(&self, py: Python<'_>) {
+        let over = std::mem::take(&mut *self.over());
+        for mapping in over {
+            if let Err(error) = self.unregister.call1(py, (mapping.address(),)) {
+                // A driver that still knows the address would take what comes to lie there for it.
+                std::mem::forget(mapping);
+                error.write_unraisable(py, Some(self.unregister.bind(py)));
+            }
+        }
+    }
+
+    fn over(&self) -> MutexGuard<'_, Vec<Mapping>> {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Books {
+    fn drop(&mut self) {
+        // Reached where Python was not there to do it any more: the process ends.
+        self.over().drain(..).for_each(std::mem::forget);
+    }
+}
