@@ -117,6 +117,7 @@ def mds(folder: Path, to: Path) -> str:
         name = f"shard.{shard:05}.mds"
         (to / name).write_bytes(content)
         raw = {"basename": name, "bytes": len(content), "hashes": {}}
+        info |= {"hashes": [], "size_limit": 1 << 26}
         shards.append(info | {"raw_data": raw, "zip_data": None, "samples": len(samples)})
     (to / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
     return str(to / "index.json")
