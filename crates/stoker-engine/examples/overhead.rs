@@ -128,6 +128,7 @@ fn events() -> Vec<(&'static str, f64)> {
     };
     let task = |metrics: &Arc<Metrics>| {
         let since = Instant::now();
+        drop(metrics.trace.span("a task", Vec::new));
         metrics.queued_task_nanos.add(nanos(since.elapsed()));
         metrics.worker_nanos.add(nanos(since.elapsed()));
     };
@@ -142,8 +143,7 @@ fn events() -> Vec<(&'static str, f64)> {
         fetch.in_flight.add(1);
         let first = since.elapsed();
         fetch.first_byte.add(first.as_secs_f64() * 1e6);
-        fetch.first_byte_nanos.add(nanos(first));
-        fetch.answers.add(1);
+        fetch.first_bytes.add(first);
         fetch.in_flight.sub(1);
         metrics.compressed_bytes.add(1);
         metrics.compressed_bytes.sub(1);

@@ -127,7 +127,10 @@ impl Sizing<'_> {
                 format!("it is the limit itself{next}")
             }
             Limit::Cores => format!("cores are the limit: {}", self.cores(needs, cost)),
-            Limit::Bandwidth => format!(
+            Limit::HandOver => "the hand-over to the trainer's process is the limit: give that process a \
+                                core of its own"
+                .to_owned(),
+            Limit::Bandwidth | Limit::Network => format!(
                 "the network is the limit: {} Gbit/s for each node end it; or smaller images, or a local \
                  cache (fetch.cache)",
                 short(needs.network / 1e9)
@@ -254,7 +257,8 @@ fn called(limit: Limit) -> &'static str {
         Limit::Memory => "memory",
         Limit::Throttling => "the store's limit on requests",
         Limit::Requests => "requests in flight",
-        Limit::Bandwidth => "the network",
+        Limit::HandOver => "the hand-over to the trainer",
+        Limit::Bandwidth | Limit::Network => "the network",
         Limit::Latency => "the store's slow answers",
     }
 }
