@@ -95,7 +95,7 @@ gpu: setup  ## on a machine with a GPU: its tests, then what copies to it cost (
 fuzz: setup  ## look for bytes that break a parser or decoder: SECONDS=60 for each, or for TARGETS="image line"
 	scripts/fuzz.sh $(or $(SECONDS),60) $(TARGETS)
 
-sanitize: setup  ## the engine's unsafe code and threads under AddressSanitizer and ThreadSanitizer (30 minutes)
+sanitize: setup  ## the engine under AddressSanitizer and ThreadSanitizer (an hour, most of it building)
 	scripts/sanitize.sh
 
 arm: setup  ## images, patches and text on a 64-bit Arm processor, played by qemu (15 minutes)

@@ -24,7 +24,7 @@ use crate::sample::{Content, ImageRef, Part};
 const PLACEHOLDER: &str = "<image>";
 /// Most images of one sample: each costs a request, and a place in the batch. The longest videos that
 /// are cut into frames have 768.
-const MOST_IMAGES: usize = 1024;
+pub(super) const MOST_IMAGES: usize = 1024;
 /// Where a part or an image object may keep its reference, in the order of trust.
 const REFERENCES: [&str; 5] = ["image", "image_url", "url", "path", "base64"];
 

@@ -235,6 +235,15 @@ impl Dataset {
         chat::sample(raw.id, record, &self.rules.fields, &media, &raw.origin)
     }
 
+    /// Whether an address is one of a web server that the recipe does not name: only data do.
+    pub fn is_foreign(&self, uri: &str) -> bool {
+        let Ok(there) = Location::parse(uri) else { return false };
+        let shards = self.index.parts.iter().map(|part| &*part.location);
+        let mut own = shards.chain(&self.media_root);
+        matches!(there.scheme, Scheme::Http | Scheme::Https)
+            && own.all(|own| own.authority != there.authority)
+    }
+
     /// How the parts of a row that is no line are told apart.
     fn parts<'a>(&'a self, part: &'a Part) -> Rules<'a> {
         match &part.columns {

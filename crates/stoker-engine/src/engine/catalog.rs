@@ -93,6 +93,11 @@ impl Catalog {
         self.of(id).origin(id.row)
     }
 
+    /// Whether an address is one of a web server that only the data name.
+    pub(crate) fn is_foreign(&self, id: SampleId, uri: &str) -> bool {
+        self.of(id).is_foreign(uri)
+    }
+
     /// What a line means.
     pub(crate) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
         self.of(raw.id).parse(raw)

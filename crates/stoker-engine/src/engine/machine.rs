@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use crate::fetch::CacheMemory;
 use crate::recipe::Engine;
 
 /// The share of memory that a loader takes by default, and the most it takes: a trainer needs the
@@ -15,10 +16,12 @@ pub(crate) fn memory(engine: &Engine) -> u64 {
     engine.memory.unwrap_or_else(|| default_memory(ranks_here(engine)))
 }
 
-/// Bytes of them that may wait to be written to a local cache: an eighth of those for compressed
-/// images, and no more than half a second of what a fast disk writes.
-pub(super) fn cache_memory(engine: &Engine) -> u64 {
-    (memory(engine) / 32).min(64 << 20)
+/// Memory for a local cache. What waits to be written is an eighth of what there is for compressed
+/// images, and no more than half a second of what a fast disk writes; where entries lie is beside it,
+/// and bounded by it.
+pub(super) fn cache_memory(engine: &Engine) -> CacheMemory {
+    let memory = memory(engine);
+    CacheMemory { queue: (memory / 32).min(64 << 20), places: memory / 16 }
 }
 
 /// Worker threads of a loader.

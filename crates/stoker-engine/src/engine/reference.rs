@@ -178,7 +178,10 @@ impl Reference {
                 ImageRef::Inline(bytes) => images.push(bytes.clone().into()),
                 ImageRef::Stored(extent) => match self.read_image(extent) {
                     Ok(bytes) => images.push(self.seen(bytes, reach)),
-                    Err(error) => return flaw_of(error).map(Err),
+                    Err(error) => {
+                        let is_foreign = |uri: &str| self.rooms.catalog.is_foreign(sample.id, uri);
+                        return flaw_of(error, is_foreign).map(Err);
+                    }
                 },
             }
         }

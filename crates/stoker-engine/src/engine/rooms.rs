@@ -262,13 +262,15 @@ fn sizes(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encod
     Sizes::new(catalog.measurable(recipe), &measure)
 }
 
-/// A missing, forbidden or oversized object is the sample's flaw; all else is the operator's.
-pub(super) fn flaw_of(error: Error) -> Result<Flaw> {
+/// A missing, forbidden or oversized object is the sample's flaw, and so is a web server that only the
+/// data name: nobody can mend it. All else is the operator's.
+pub(super) fn flaw_of(error: Error, is_foreign: impl Fn(&str) -> bool) -> Result<Flaw> {
     let code = match &error {
         Error::Fetch(fetch) => match fetch.kind {
             FetchErrorKind::NotFound => "missing",
             FetchErrorKind::Forbidden => "forbidden",
             FetchErrorKind::TooLarge => "too-many-bytes",
+            _ if is_foreign(&fetch.uri) => "unreachable",
             _ => return Err(error),
         },
         _ => return Err(error),
@@ -307,6 +309,27 @@ pub(super) fn hash(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::FetchError;
+
+    /// Who has to act: the data's author for what only data name, the operator for a store.
+    #[test]
+    fn a_host_that_only_the_data_name_is_a_flaw_and_a_store_that_fails_is_not() {
+        let failed = |kind, uri: &str| {
+            let (reason, uri) = ("can't connect".to_owned(), uri.to_owned());
+            let (range, status, hint, request_id) = Default::default();
+            let error =
+                FetchError { kind, range, attempts: 8, status, reason, hint, request_id, uri };
+            let error = Error::Fetch(Box::new(error));
+            flaw_of(error, |uri| uri.contains("gone.example")).map(|flaw| flaw.code)
+        };
+        let gone = "https://gone.example/a.jpg";
+        for kind in [FetchErrorKind::Transient, FetchErrorKind::Denied, FetchErrorKind::Changed] {
+            assert_eq!(failed(kind, gone), Ok("unreachable"));
+            assert!(matches!(failed(kind, "s3://bucket/a.jpg"), Err(Error::Fetch(_))));
+        }
+        assert_eq!(failed(FetchErrorKind::NotFound, gone), Ok("missing"));
+        assert_eq!(flaw_of(Error::Stopped, |_| true), Err(Error::Stopped));
+    }
 
     /// The paths of the problems of a recipe, and all of them in words.
     fn problems(recipe: &str) -> (Vec<String>, String) {

@@ -58,6 +58,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::task::JoinHandle;
 
+pub use cache::CacheMemory;
 pub use door::{Credentials, Door, Greeting, Pace};
 pub use environment::Environment;
 pub use joint::Joint;
@@ -156,16 +157,16 @@ impl Fetcher {
 
     /// Opens the local cache, if the recipe names one; until then nothing is kept, so that the one
     /// pass in which an index is built leaves nothing behind. `data` is the identity of the data that
-    /// are read from now on; at most `queue` bytes wait to be written.
-    pub fn open_cache(&self, data: u64, queue: u64) -> Result<()> {
+    /// are read from now on.
+    pub fn open_cache(&self, data: u64, memory: CacheMemory) -> Result<()> {
         if let Some(config) = &self.room.config.cache {
-            let cache = Cache::open(&self.room, config, data, queue)?;
+            let cache = Cache::open(&self.room, config, data, memory)?;
             self.room.cache.get_or_init(|| Arc::new(cache));
         }
         Ok(())
     }
 
-    /// Bytes that the local cache may hold in memory.
+    /// Bytes that the local cache may hold in memory of what it is to write.
     pub fn cache_memory(&self) -> u64 {
         self.room.cache.get().map_or(0, |cache| cache.memory())
     }

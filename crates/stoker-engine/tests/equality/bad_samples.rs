@@ -217,3 +217,28 @@ fn images_of_untold_size_are_judged_by_what_came() {
     let loader = Loader::open(recipe.clone(), rank(0, 1)).unwrap();
     assert_eq!(drain(&loader, 3), reference(recipe, 0..3));
 }
+
+/// Hosts on the web come and go, and no operator can mend one.
+#[test]
+fn a_web_server_that_is_gone_costs_the_samples_that_name_it_and_not_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = common::dataset(folder.path());
+    let lines = std::fs::read_to_string(&source).unwrap();
+    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+    // Names that end so are never given to anybody (RFC 6761).
+    lines[5] = common::chat("https://gone.invalid/a.jpg?key=secret", "assistant");
+    std::fs::write(&source, lines.join("\n")).unwrap();
+    let more = json!({
+        "dataset": {"allow-http": true},
+        "plan": {"shuffle": "none", "epochs": 1}, "pack": {"batch-size": 4},
+        "fetch": {"attempts": 2, "deadline": "3s"},
+    });
+    let loader = Loader::open(made(&source, more.clone()), rank(0, 1)).unwrap();
+    let seen = drain(&loader, usize::MAX);
+    let bad = seen.iter().flat_map(|batch| &batch.bad).find(|bad| bad.ends_with("train.jsonl:6"));
+    let bad = bad.unwrap();
+    assert!(bad.contains("[fetch/unreachable]") && bad.contains("https://gone.invalid"), "{bad}");
+    assert!(!bad.contains("secret"), "{bad}");
+    // A store that fails is another matter, and the reference says the same of both.
+    assert_eq!(reference(made(&source, more), 0..seen.len() as u64), seen);
+}

@@ -137,6 +137,13 @@ fn the_engine_makes_the_bytes_of_the_reference_loop() {
                 let index = index.index(ranks as usize) as u32;
                 let loader = Loader::open(recipe.clone(), rank(index, ranks)).unwrap();
                 let fast = drain(&loader, 16);
+                loader.close();
+                // What was reserved never passed the limit, and all of it was given back.
+                let held = loader.report().memory;
+                let most = held.peak_compressed_bytes + held.peak_arena_bytes;
+                prop_assert!(most > 0 && most <= recipe.engine.memory.unwrap(), "{held:?}");
+                let left = [held.compressed_bytes, held.arena_bytes, held.leased_bytes];
+                prop_assert_eq!(left, [0; 3]);
                 let sequence = (0..16).map(|step| step * u64::from(ranks) + u64::from(index));
                 prop_assert_eq!(fast, reference(recipe, sequence));
                 Ok(())

@@ -5,17 +5,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use stoker_engine::error::DatasetErrorKind;
+use stoker_engine::fetch::CacheMemory;
 use stoker_engine::metrics::CacheReport;
 
 use super::*;
 
-const QUEUE: u64 = 8 << 20;
+const MEMORY: CacheMemory = CacheMemory { queue: 8 << 20, places: 8 << 20 };
 
 fn cached(endpoint: String, folder: &Path, size: u64, data: u64) -> (Fetcher, Arc<Metrics>) {
     let path = folder.display().to_string();
     let cache = Some(recipe::Cache { path, size });
     let (fetcher, metrics) = fetcher(&recipe::Fetch { cache, ..settings(endpoint) });
-    fetcher.open_cache(data, QUEUE).unwrap();
+    fetcher.open_cache(data, MEMORY).unwrap();
     (fetcher, metrics)
 }
 
@@ -116,7 +117,7 @@ fn what_was_opened_in_a_newer_version_is_not_served_in_the_older_one() {
         let (fetcher, metrics) = fetcher(&recipe::Fetch { cache, ..settings(server.endpoint()) });
         // As when a data set is opened.
         fetcher.stat_blocking(&object("shard")).unwrap();
-        fetcher.open_cache(1, QUEUE).unwrap();
+        fetcher.open_cache(1, MEMORY).unwrap();
         assert_eq!(fetcher.read_blocking(&extent).unwrap(), expected.slice(10..90));
         fetcher.close();
         report(&metrics)
@@ -134,7 +135,7 @@ fn what_was_opened_in_a_newer_version_is_not_served_in_the_older_one() {
     let cache = Some(recipe::Cache { path, size: 1 << 20 });
     let (running, metrics) = fetcher(&recipe::Fetch { cache, ..settings(server.endpoint()) });
     running.stat_blocking(&object("shard")).unwrap();
-    running.open_cache(1, QUEUE).unwrap();
+    running.open_cache(1, MEMORY).unwrap();
     server.put("bucket", "shard", old.clone()).unwrap();
     let part = Extent { object: object("shard"), range: Some(0..5) };
     assert_eq!(fetch_error(running.read_blocking(&part)).kind, FetchErrorKind::Changed);
@@ -206,7 +207,7 @@ fn a_folder_that_can_not_be_used_is_one_error_at_the_start() {
     fs::write(&file, "x").unwrap();
     let cache = Some(recipe::Cache { path: file.join("in").display().to_string(), size: 1 << 20 });
     let (fetcher, _) = fetcher(&recipe::Fetch { cache, ..recipe::Fetch::default() });
-    let Error::Dataset(error) = fetcher.open_cache(1, QUEUE).unwrap_err() else { panic!() };
+    let Error::Dataset(error) = fetcher.open_cache(1, MEMORY).unwrap_err() else { panic!() };
     assert_eq!(error.kind, DatasetErrorKind::Disk);
     let words = Error::Dataset(error).to_string();
     assert!(words.contains("the cache can't be used: Not a directory"), "{words}");

@@ -59,7 +59,7 @@ fn every_file() {
     rustix::process::setrlimit(rustix::process::Resource::As, limit).unwrap();
     let golden = root().join("testdata/golden");
     let mut all = large();
-    for folder in ["images", "odd", "jpeg"] {
+    for folder in ["images", "odd", "jpeg", "corpus"] {
         all.extend(files(&golden.join(folder)));
     }
     let beside = root().ancestors().map(|above| above.join("shared/corpus")).find(|it| it.is_dir());

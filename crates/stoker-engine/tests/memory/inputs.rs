@@ -209,18 +209,29 @@ fn members_and_lines_of_hundreds_of_megabytes_are_never_read() {
 #[test]
 #[ignore = "counts the memory of its process: run by the test below, alone"]
 fn tiny_samples() {
+    tiny(100_000);
+}
+
+#[test]
+#[ignore = "a minute: `cargo nextest run --release --run-ignored only -E 'test(a_million_tiny)'`"]
+fn a_million_tiny_samples() {
+    tiny(1_000_000);
+}
+
+fn tiny(rows: usize) {
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::new();
-    for row in 0..100_000 {
+    for row in 0..rows {
         let turns = json!([{"role": "user", "content": "?"}, {"role": "assistant", "content": row.to_string()}]);
         writeln!(text, "{}", json!({"messages": turns})).unwrap();
     }
     let source = folder.path().join("tiny.jsonl");
-    std::fs::write(&source, text).unwrap();
+    std::fs::write(&source, &text).unwrap();
+    drop(text);
     let memory = 64 * MIB;
     let more = json!({"pack": {"batch-size": 500}});
     let ran = run(recipe(&source, "64MiB", more), SECOND).unwrap();
-    assert_eq!(ran.samples, 100_000);
+    assert_eq!(ran.samples, rows);
     assert!(ran.grown <= memory + overhead(memory, 2, 0), "{} MiB", ran.grown / MIB);
 }
 

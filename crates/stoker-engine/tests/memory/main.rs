@@ -8,8 +8,10 @@ mod common;
 
 mod alone;
 mod corpus;
+mod cycles;
 mod inputs;
 mod leaks;
+mod tables;
 
 use std::time::Duration;
 

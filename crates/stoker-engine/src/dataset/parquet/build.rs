@@ -10,7 +10,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -19,10 +18,14 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::arrow::parquet_to_arrow_schema;
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::page::{Chunk, LARGEST, MOST_VALUES};
 use super::rows::row;
 use super::schema::{Column, Unsuitable, choose, with_views};
 use super::shard::Shard;
@@ -52,7 +55,7 @@ pub(in crate::dataset) enum Stop {
     Write(io::Error),
 }
 
-const DAMAGED: &str = "the file is cut off or damaged: copy it again, or write it anew";
+pub(super) const DAMAGED: &str = "the file is cut off or damaged: copy it again, or write it anew";
 const MORE_COPIED: &str =
     "raise dataset.max-copied if they are meant to, and there is room where the index lies";
 const FIELDS: &str = "dataset.fields says which columns are read under other names";
@@ -153,15 +156,10 @@ fn footer(ranges: &Ranges, size: u64) -> Result<bytes::Bytes, Stop> {
     ranges(size - 8 - length..size - 8).map_err(Stop::Read)
 }
 
-/// Runs what reads a file; an error of the store stays what it is, and a panic is one more way to
-/// say that the file is damaged.
+/// Runs what reads a file; a panic is one more way to say that the file is damaged.
 fn guard<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Stop> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(ParquetError::External(error))) => match error.downcast::<Error>() {
-            Ok(error) => Err(Stop::Read(*error)),
-            Err(error) => Err(unread(&error)),
-        },
         Ok(Err(error)) => Err(unread(&error)),
         Err(_) => Err(damaged("its reader panicked")),
     }
@@ -196,16 +194,13 @@ impl Table {
         Ok(Ok(Self { metadata, columns, mask }))
     }
 
-    /// The chunks of a row group that are wanted: where each lies, as the footer has it.
-    fn chunks_of(&self, group: &RowGroupMetaData) -> Vec<(i64, i64)> {
+    /// What the footer tells of the columns of a row group that are wanted.
+    fn wanted<'a>(
+        &'a self,
+        group: &'a RowGroupMetaData,
+    ) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
         let columns = group.columns().iter().enumerate();
-        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
-        wanted
-            .map(|(_, column)| {
-                let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-                (begin.min(column.data_page_offset()), column.compressed_size())
-            })
-            .collect()
+        columns.filter_map(|(leaf, column)| self.mask.leaf_included(leaf).then_some(column))
     }
 
     /// Refuses what lies outside of the file.
@@ -225,10 +220,19 @@ impl Table {
             if group.num_rows() < 0 {
                 return wrong("has a negative number of rows");
             }
-            for (begin, length) in self.chunks_of(group) {
+            for column in self.wanted(group) {
+                let (begin, length) = place(column);
                 let end = begin.checked_add(length).filter(|_| begin >= 4 && length >= 0);
                 if end.is_none_or(|end| end as u64 > size) {
                     return wrong("lies beyond the end of the file");
+                }
+                let values = column.num_values();
+                if values > MOST_VALUES as i64 {
+                    let reason = format!(
+                        "row group {number} has {values} values of a column, and up to {MOST_VALUES} \
+                         are read"
+                    );
+                    return Err(Stop::File { reason, hint: "write smaller row groups" });
                 }
             }
         }
@@ -240,21 +244,30 @@ impl Table {
     }
 
     /// Where all wanted chunks lie; they were checked.
-    fn chunks(&self) -> Vec<Range<u64>> {
+    fn chunks(&self) -> Vec<Chunk> {
         let groups = self.metadata.metadata().row_groups().iter();
-        let chunks = groups.flat_map(|group| self.chunks_of(group));
-        chunks.map(|(begin, length)| begin as u64..(begin + length) as u64).collect()
+        let columns = groups.flat_map(|group| self.wanted(group));
+        let chunk = |column: &ColumnChunkMetaData| {
+            let (begin, length) = place(column);
+            Chunk {
+                begin: begin as u64,
+                end: (begin + length) as u64,
+                unpacked: u64::try_from(column.uncompressed_size()).unwrap_or(0),
+                codec: column.compression(),
+            }
+        };
+        columns.map(chunk).collect()
     }
 
     /// Most bytes that reading a row group takes: every column in one page, and the largest page
-    /// before it is unpacked too.
+    /// before it is unpacked too. Brotli's reader keeps a second copy of what it unpacks.
     fn memory(&self, number: usize) -> u64 {
-        let columns = self.metadata.metadata().row_group(number).columns().iter().enumerate();
-        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
-        let sizes = wanted.map(|(_, it)| (it.uncompressed_size(), it.compressed_size()));
-        let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
-        let (all, largest) = sizes.fold((0_u64, 0), |(all, largest), (unpacked, packed)| {
-            (all.saturating_add(bytes(unpacked)), largest.max(bytes(packed)))
+        let group = self.metadata.metadata().row_group(number);
+        let page = |size: i64| u64::try_from(size).unwrap_or(0).min(LARGEST);
+        let (all, largest) = self.wanted(group).fold((0_u64, 0), |(all, largest), column| {
+            let copies = if matches!(column.compression(), Compression::BROTLI(_)) { 2 } else { 1 };
+            let unpacked = page(column.uncompressed_size()) * copies;
+            (all.saturating_add(unpacked), largest.max(page(column.compressed_size())))
         });
         all.saturating_add(largest)
     }
@@ -272,20 +285,22 @@ impl Table {
         if rows == 0 {
             return Ok(());
         }
-        let columns = group.columns().iter().enumerate();
-        let wanted = columns.filter(|(leaf, _)| self.mask.leaf_included(*leaf));
-        let bytes: u64 = wanted.map(|(_, column)| column.uncompressed_size().max(0) as u64).sum();
+        let sizes = self.wanted(group).map(|column| column.uncompressed_size().max(0) as u64);
+        let bytes = sizes.fold(0, u64::saturating_add);
         let at_once = (BATCH / (bytes / rows).max(1)).clamp(1, MOST_ROWS);
+        // Where it was not the reader who ended it, its words are not the reason.
+        let why = |stop| shard.stopped().unwrap_or(stop);
         let mut batches = guard(|| {
             ParquetRecordBatchReaderBuilder::new_with_metadata(shard.clone(), self.metadata.clone())
                 .with_row_groups(vec![number])
                 .with_projection(self.mask.clone())
                 .with_batch_size(at_once as usize)
                 .build()
-        })?;
+        })
+        .map_err(why)?;
         loop {
-            let next = guard(|| batches.next().transpose().map_err(ParquetError::from))?;
-            let Some(batch) = next else { return Ok(()) };
+            let next = guard(|| batches.next().transpose().map_err(ParquetError::from));
+            let Some(batch) = next.map_err(why)? else { break };
             for number in 0..batch.num_rows() {
                 let row = guard(|| Ok(row(&batch, &self.columns, number)))?;
                 writer.write(&row).map_err(Stop::Write)?;
@@ -294,7 +309,15 @@ impl Table {
                 return Err(too_large(most_copied));
             }
         }
+        shard.forget();
+        Ok(())
     }
+}
+
+/// Where a column of a row group begins, and how long it is, as the footer has it.
+fn place(column: &ColumnChunkMetaData) -> (i64, i64) {
+    let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+    (begin.min(column.data_page_offset()), column.compressed_size())
 }
 
 /// What is written.

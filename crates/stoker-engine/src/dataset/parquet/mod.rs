@@ -5,8 +5,11 @@
 //! for each its record as JSON, and behind it its images as they are.
 
 mod build;
+mod page;
 mod rows;
 mod schema;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 pub(super) use build::{Built, Files, Limits, Stop, build};

@@ -2,6 +2,9 @@
 //!
 //! The images of a row are taken out of it and numbered; where they stood within messages, a
 //! reference stays that names them. Images that are given by path alone stay references.
+//!
+//! What a sample may have is limited where samples are read. Here it ends behind that limit, so that a
+//! row of millions of values is refused there and takes no memory or time before.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -14,6 +17,8 @@ use serde_json::Value;
 
 use super::schema::{Column, Role, is_image_struct};
 use crate::dataset::chat::Object;
+use crate::dataset::content::MOST_IMAGES;
+use crate::dataset::json::MOST_VALUES;
 
 /// An image that stands in a row.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub(super) struct Image<'a> {
 pub(super) struct Row<'a> {
     pub(super) object: Object,
     pub(super) images: Vec<Image<'a>>,
+    /// Values so far, images among them.
+    values: usize,
 }
 
 /// A row of a batch that holds these columns.
@@ -59,7 +66,11 @@ impl<'a> Row<'a> {
         }
         let mut found = Vec::new();
         match list_range(array, number) {
-            Some((items, range)) => range.for_each(|at| found.extend(image(items, at))),
+            // One more than a sample may have, with those that are none.
+            Some((items, range)) => {
+                let images = range.take(MOST_VALUES + 1).filter_map(|at| image(items, at));
+                found.extend(images.take(MOST_IMAGES + 1));
+            }
             None => found.extend(image(array, number)),
         }
         let all_here = found.iter().all(|image| matches!(image, Found::Bytes(..)));
@@ -71,6 +82,8 @@ impl<'a> Row<'a> {
     fn take(&mut self, found: Found<'a>) -> Value {
         match found {
             Found::Path(path) => path.into(),
+            // The sample is refused, for having so many.
+            Found::Bytes(..) if self.images.len() > MOST_IMAGES => Value::Null,
             Found::Bytes(bytes, path) => {
                 let free = |name: &&str| self.images.iter().all(|image| image.name != **name);
                 let name = path.filter(|path| !path.is_empty()).filter(free).map(str::to_owned);
@@ -82,7 +95,8 @@ impl<'a> Row<'a> {
     }
 
     fn value(&mut self, array: &'a dyn Array, number: usize) -> Value {
-        if array.is_null(number) {
+        self.values += 1;
+        if self.values > MOST_VALUES + 1 || array.is_null(number) {
             return Value::Null;
         }
         macro_rules! number {
@@ -111,7 +125,10 @@ impl<'a> Row<'a> {
             }
             DataType::Struct(_) => self.object(array.as_struct(), number).into(),
             _ => match list_range(array, number) {
-                Some((items, range)) => range.map(|at| self.value(items, at)).collect(),
+                Some((items, range)) => {
+                    let rest = (MOST_VALUES + 1).saturating_sub(self.values);
+                    range.take(rest).map(|at| self.value(items, at)).collect()
+                }
                 // What remains was refused with the schema, or is null in every row.
                 None => Value::Null,
             },

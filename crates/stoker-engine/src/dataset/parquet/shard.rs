@@ -4,15 +4,19 @@
 //! between. So a few windows are kept, each of what comes next in one column chunk, and no window
 //! reaches into a chunk that nobody wants. Pages that are larger than a window are read by
 //! themselves.
+//!
+//! What a page's header claims is looked at here as it passes, and a page that claims too much is never
+//! given to the reader. The reader makes text of all errors, so the first one is kept here as it was.
 
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes, buf};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::build::{DAMAGED, Stop};
+use super::page::{Chunk, MOST_VALUES, Page, Refused};
 use crate::dataset::Ranges;
 
 /// Bytes of one window.
@@ -21,6 +25,7 @@ const WINDOW: u64 = 4 << 20;
 const KEPT: usize = 4;
 /// What is read where no chunk is known.
 const LITTLE: u64 = 64 << 10;
+const PAGES: &str = "write the file anew with smaller pages and row groups";
 
 /// A file; clones share its windows.
 #[derive(Clone)]
@@ -32,15 +37,34 @@ struct Inner {
     ranges: Ranges,
     size: u64,
     /// The column chunks that are wanted, by their begin.
-    chunks: Vec<Range<u64>>,
+    chunks: Vec<Chunk>,
     windows: Mutex<VecDeque<(u64, Bytes)>>,
+    /// The headers that were read, by where their pages begin, and how many values there are up to
+    /// then in their chunk.
+    pages: Mutex<BTreeMap<u64, (Page, u64)>>,
+    stopped: Mutex<Option<Stop>>,
 }
 
 impl Shard {
-    pub(super) fn new(ranges: Ranges, size: u64, mut chunks: Vec<Range<u64>>) -> Self {
-        chunks.sort_by_key(|chunk| chunk.start);
-        Self { inner: Arc::new(Inner { ranges, size, chunks, windows: Mutex::default() }) }
+    pub(super) fn new(ranges: Ranges, size: u64, mut chunks: Vec<Chunk>) -> Self {
+        chunks.sort_by_key(|chunk| chunk.begin);
+        let (windows, pages, stopped) = Default::default();
+        Self { inner: Arc::new(Inner { ranges, size, chunks, windows, pages, stopped }) }
     }
+
+    /// Why reading ended, where it was not the reader that ended it.
+    pub(super) fn stopped(&self) -> Option<Stop> {
+        locked(&self.inner.stopped).take()
+    }
+
+    /// Forgets the pages of a row group that was read.
+    pub(super) fn forget(&self) {
+        locked(&self.inner.pages).clear();
+    }
+}
+
+fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
@@ -50,8 +74,7 @@ impl Inner {
         let end = end.ok_or_else(|| {
             ParquetError::EOF(format!("{least} bytes at {start} reach beyond the file"))
         })?;
-        let windows = || self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = windows().iter().find_map(|(begin, bytes)| {
+        let held = locked(&self.windows).iter().find_map(|(begin, bytes)| {
             let offset = start.checked_sub(*begin)?;
             let enough = end - begin <= bytes.len() as u64;
             enough.then(|| bytes.slice(offset as usize..))
@@ -59,21 +82,67 @@ impl Inner {
         if let Some(held) = held {
             return Ok(held);
         }
-        let chunk = self.chunks.iter().find(|chunk| chunk.contains(&start));
-        let reach = match chunk {
+        let reach = match self.chunk(start) {
             Some(chunk) => chunk.end.min(start + WINDOW),
             None => start + LITTLE,
         };
         let range = start..reach.max(end).min(self.size);
-        let bytes = (self.ranges)(range).map_err(|error| ParquetError::External(error.into()))?;
+        let bytes = (self.ranges)(range).map_err(|error| self.stop(Stop::Read(error)))?;
         if least < WINDOW {
-            let mut windows = windows();
+            let mut windows = locked(&self.windows);
             windows.push_back((start, bytes.clone()));
             if windows.len() > KEPT {
                 windows.pop_front();
             }
         }
         Ok(bytes)
+    }
+
+    fn chunk(&self, place: u64) -> Option<&Chunk> {
+        self.chunks.iter().find(|chunk| (chunk.begin..chunk.end).contains(&place))
+    }
+
+    /// Keeps what ended the reading; the first time counts.
+    fn stop(&self, why: Stop) -> ParquetError {
+        let text = ParquetError::General("it is kept beside this".into());
+        locked(&self.stopped).get_or_insert(why);
+        text
+    }
+
+    fn refuse(&self, why: &Refused) -> ParquetError {
+        let hint = if matches!(why, Refused::Large(_)) { PAGES } else { DAMAGED };
+        self.stop(Stop::File { reason: why.reason(), hint })
+    }
+
+    /// The header at that place. The reader looks at others, too, so one is only believed where it
+    /// has to be: in the beginning of a chunk, and behind each page.
+    fn look(&self, start: u64, bytes: &[u8]) {
+        let Some(chunk) = self.chunk(start) else { return };
+        let mut pages = locked(&self.pages);
+        let before = pages.range(chunk.begin..=start).next_back();
+        let values = match before {
+            None if start == chunk.begin => 0,
+            Some((body, (page, values))) if body + page.packed() == start => *values,
+            _ => return,
+        };
+        if let Some(page) = Page::read(bytes) {
+            let values = values.saturating_add(page.data_values());
+            pages.insert(start + page.head, (page, values));
+        }
+    }
+
+    /// The page that begins there, and its chunk, if nothing is wrong with its claims.
+    fn check(&self, start: u64) -> Result<(Page, &Chunk), Refused> {
+        let found = locked(&self.pages).get(&start).copied();
+        let (page, values) = found.ok_or(Refused::Unknown)?;
+        let chunk = self.chunk(start - page.head).ok_or(Refused::Unknown)?;
+        if values > MOST_VALUES {
+            return Err(Refused::Claim {
+                claimed: format!("the last of {values} values of a column"),
+                all: format!("{MOST_VALUES} at most in a row group"),
+            });
+        }
+        page.refused(chunk).map_or(Ok((page, chunk)), Err)
     }
 }
 
@@ -89,21 +158,31 @@ impl ChunkReader for Shard {
     /// A page's header is read from here; it is small.
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
         let least = LITTLE.min(self.inner.size.saturating_sub(start));
-        let chunk = self.inner.chunks.iter().find(|chunk| chunk.contains(&start));
+        let chunk = self.inner.chunk(start);
         let least = chunk.map_or(least, |chunk| least.min(chunk.end - start));
-        Ok(self.inner.from(start, least)?.reader())
+        let bytes = self.inner.from(start, least)?;
+        self.inner.look(start, &bytes);
+        Ok(bytes.reader())
     }
 
+    /// A page is read from here.
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let bytes = self.inner.from(start, length as u64)?;
-        Ok(bytes.slice(..length))
+        let inner = &self.inner;
+        let (page, chunk) = inner.check(start).map_err(|why| inner.refuse(&why))?;
+        let bytes = inner.from(start, length as u64)?.slice(..length);
+        if page.is_bomb(&bytes, chunk.codec) {
+            return Err(inner.refuse(&Refused::bomb(&page)));
+        }
+        Ok(bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parquet::basic::Compression;
     use std::io::Read;
+    use std::ops::Range;
 
     #[test]
     fn columns_that_are_read_in_turn_are_read_window_by_window_and_no_further() {
@@ -116,13 +195,19 @@ mod tests {
             Ok(bytes.slice(range.start as usize..range.end as usize))
         });
         let mib = 1 << 20;
-        let chunks = vec![4..5 * mib, 5 * mib..5 * mib + 100, 6 * mib..20 * mib];
-        let shard = Shard::new(ranges, content.len() as u64, chunks);
+        let chunks = [4..5 * mib, 5 * mib..5 * mib + 100, 6 * mib..20 * mib];
+        let chunks = chunks.map(|Range { start: begin, end }| Chunk {
+            begin,
+            end,
+            unpacked: end - begin,
+            codec: Compression::UNCOMPRESSED,
+        });
+        let shard = Shard::new(ranges, content.len() as u64, chunks.into());
         let read = |start: u64, length: usize| {
             let mut head = [0; 20];
             shard.get_read(start).unwrap().read_exact(&mut head).unwrap();
             assert_eq!(head[..], content[start as usize..start as usize + 20]);
-            let bytes = shard.get_bytes(start + 20, length).unwrap();
+            let bytes = shard.inner.from(start + 20, length as u64).unwrap().slice(..length);
             assert_eq!(bytes, content.slice(start as usize + 20..start as usize + 20 + length));
         };
         read(4, 1000);
@@ -139,8 +224,11 @@ mod tests {
             8 * mib + 20..14 * mib + 20,
         ];
         assert_eq!(asked, expected);
-        let beyond = shard.get_bytes(20 * mib - 1, 2).unwrap_err().to_string();
+        let beyond = shard.inner.from(20 * mib - 1, 2).unwrap_err().to_string();
         assert!(beyond.contains("reach beyond the file"), "{beyond}");
-        assert!(shard.get_bytes(u64::MAX, 2).is_err());
+        assert!(shard.inner.from(u64::MAX, 2).is_err());
+        // What has no header is no page.
+        let unknown = shard.get_bytes(4, 10).map(drop);
+        assert!(unknown.is_err() && matches!(shard.stopped(), Some(Stop::File { .. })));
     }
 }

@@ -356,3 +356,27 @@ fn inline_images_are_checked() {
         assert_eq!(REMOTE.code(reference), "bad-base64", "{reference}");
     }
 }
+
+/// A store that fails ends a run. A web server that only a line names is no store of the run.
+#[test]
+fn web_servers_that_the_recipe_does_not_name_are_foreign() {
+    let is_foreign = |source: &str, root: Option<&str>, uri: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let config = recipe::Dataset {
+            source: vec![source.to_owned()],
+            media_root: root.map(str::to_owned),
+            allow_http: true,
+            ..super::config(&folder)
+        };
+        super::open(&config, &super::Memory::new("{}\n")).unwrap().is_foreign(uri)
+    };
+    let (store, web) = ("s3://bucket/data/x.jsonl", "https://host.example/d/x.jsonl");
+    assert!(is_foreign(store, None, "https://host.example/a.jpg"));
+    assert!(is_foreign(store, None, "http://host.example/a.jpg?x=1"));
+    assert!(is_foreign(web, None, "https://other.example/a.jpg"));
+    assert!(!is_foreign(web, None, "https://host.example/e/a.jpg"));
+    assert!(!is_foreign(store, Some("https://host.example/"), "https://host.example/a.jpg"));
+    // With the credentials of the run, and at its endpoint.
+    assert!(!is_foreign(store, None, "s3://other/a.jpg"));
+    assert!(!is_foreign("/data/x.jsonl", None, "/data/a.jpg"));
+}

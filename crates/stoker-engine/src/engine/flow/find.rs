@@ -124,7 +124,10 @@ impl Line {
         let images = images.collect::<FuturesOrdered<_>>().try_collect::<Vec<_>>().await;
         let images = match images {
             Ok(images) => images,
-            Err(error) => return flaw_of(error).map(Err),
+            Err(error) => {
+                let is_foreign = |uri: &str| self.rooms.catalog.is_foreign(id, uri);
+                return flaw_of(error, is_foreign).map(Err);
+            }
         };
         let (images, permits): (Vec<ImageBytes>, Vec<Option<Arc<Permit>>>) =
             images.into_iter().unzip();

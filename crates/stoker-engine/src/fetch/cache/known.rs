@@ -1,4 +1,5 @@
-//! What is known to lie in a cache: 24 bytes an entry in memory, learned from the indexes.
+//! What is known to lie in a cache: 24 bytes an entry in memory, learned from the indexes. As many are
+//! known as there is memory for; of others nothing is served, and no more are written then.
 //!
 //! Others write while we read, so the indexes are looked at again now and then, each from where we
 //! left off. A slot that makes no sense yet may be one that is being written; it is damaged only if
@@ -17,6 +18,10 @@ use super::folder::Folder;
 /// Slots that are read at once.
 const AT_ONCE: usize = 4096;
 
+/// Bytes that an entry takes in the table, at most: half of it is empty after it grew, and while it
+/// grows there are two.
+const COST: u64 = 80;
+
 /// The entries that are known.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -27,6 +32,8 @@ pub(super) struct Known {
 
 #[derive(Debug, Default)]
 struct State {
+    /// How many there may be.
+    most: usize,
     entries: HashMap<u64, Place>,
     segments: Vec<Segment>,
     numbers: HashMap<u64, u32>,
@@ -64,6 +71,18 @@ struct Progress {
 }
 
 impl Known {
+    /// As much as that many bytes of memory hold.
+    pub(super) fn within(bytes: u64) -> Self {
+        let most = usize::try_from(bytes / COST).unwrap_or(usize::MAX);
+        Self { state: Mutex::new(State { most, ..State::default() }), ..Self::default() }
+    }
+
+    /// Whether no more entries will be known.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.lock();
+        state.entries.len() >= state.most
+    }
+
     /// Where an entry lies, if there is one.
     pub(super) fn find(&self, name: Name) -> Option<Spot> {
         let state = self.lock();
@@ -163,7 +182,7 @@ impl Known {
     /// Forgets the entries of segments that are gone; those that are there are sorted.
     fn drop_all_but(&self, ids: &[u64]) {
         let mut state = self.lock();
-        let State { entries, segments, numbers } = &mut *state;
+        let State { entries, segments, numbers, .. } = &mut *state;
         let before = numbers.len();
         let is_there = |id: &u64| ids.binary_search(id).is_ok();
         numbers.retain(|id, _| is_there(id));
@@ -193,7 +212,8 @@ impl State {
 
     fn insert(&mut self, segment: u32, entry: &Entry) {
         let (offset, length) = (u32::try_from(entry.offset), u32::try_from(entry.length));
-        if let (Ok(offset), Ok(length)) = (offset, length) {
+        let has_room = self.entries.len() < self.most;
+        if let (Ok(offset), Ok(length), true) = (offset, length, has_room) {
             self.entries.insert(entry.name.short(), Place { segment, offset, length });
         }
     }

@@ -78,6 +78,15 @@ struct Times {
     looked: Instant,
 }
 
+/// Bytes of memory that a cache may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheMemory {
+    /// For what waits to be written.
+    pub queue: u64,
+    /// For knowing where entries lie.
+    pub places: u64,
+}
+
 /// What is looked for.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
@@ -87,11 +96,15 @@ struct Wanted {
 }
 
 impl Cache {
-    /// Opens the folder for `data`, and learns what is in it. At most `queue` bytes wait to be
-    /// written.
-    pub(super) fn open(room: &Room, config: &recipe::Cache, data: u64, queue: u64) -> Result<Self> {
+    /// Opens the folder for `data`, and learns what is in it.
+    pub(super) fn open(
+        room: &Room,
+        config: &recipe::Cache,
+        data: u64,
+        memory: CacheMemory,
+    ) -> Result<Self> {
         let metrics = Arc::clone(&room.metrics);
-        let opened = Self::at(config, room.pins.scope(data), queue, metrics);
+        let opened = Self::at(config, room.pins.scope(data), memory, metrics);
         let opened = opened.map(|cache| Self { patience: room.config.read_timeout, ..cache });
         opened.map_err(|error| unusable(Path::new(&config.path), &error))
     }
@@ -99,11 +112,11 @@ impl Cache {
     fn at(
         config: &recipe::Cache,
         scope: u64,
-        queue: u64,
+        CacheMemory { queue, places }: CacheMemory,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let (folder, evicted) = Folder::open(Path::new(&config.path), config.size, scope)?;
-        let known = Known::default();
+        let known = Known::within(places);
         metrics.fetch.cache.evicted.add(evicted);
         metrics.fetch.cache.damaged.add(known.refresh(&folder)?);
         Ok(Self {
@@ -217,6 +230,9 @@ impl Cache {
         }
         if self.known.find(item.name).is_some() {
             return Ok(Some(false));
+        }
+        if self.known.is_full() {
+            return Ok(None);
         }
         let Some(folder) = lock(&self.folder).clone() else { return Ok(None) };
         let mut writer = lock(&self.writer);

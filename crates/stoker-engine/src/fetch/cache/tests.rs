@@ -12,12 +12,13 @@ use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use super::entry::{Header, Name, SLOT, Version};
-use super::{Cache, Item, Wanted};
+use super::{Cache, CacheMemory, Item, Wanted};
 use crate::metrics::Metrics;
 use crate::recipe;
 use crate::sample::{Extent, Location, Scheme};
 
 const LIMIT: u64 = 64 << 10;
+const MEMORY: CacheMemory = CacheMemory { queue: 1 << 20, places: 4 << 20 };
 
 /// A cache that is opened by some process, for some data.
 fn open(folder: &Path, scope: u64) -> (Cache, Arc<Metrics>) {
@@ -27,7 +28,7 @@ fn open(folder: &Path, scope: u64) -> (Cache, Arc<Metrics>) {
 fn open_with(folder: &Path, scope: u64, size: u64) -> (Cache, Arc<Metrics>) {
     let config = recipe::Cache { path: folder.display().to_string(), size };
     let metrics = Arc::<Metrics>::default();
-    (Cache::at(&config, scope, 1 << 20, Arc::clone(&metrics)).unwrap(), metrics)
+    (Cache::at(&config, scope, MEMORY, Arc::clone(&metrics)).unwrap(), metrics)
 }
 
 /// Segments reach the disk on threads of a runtime.
@@ -344,11 +345,34 @@ fn a_limit_that_is_lowered_holds_from_the_next_start_on() {
     assert!((0..40).all(|number| write(&one, number, 1, &bytes(number, 1, 900)) == Some(true)));
     one.seal();
     let config = recipe::Cache { path: folder.path().display().to_string(), size: 9000 };
-    let less = Cache::at(&config, 1, 1 << 20, Arc::default()).unwrap();
+    let less = Cache::at(&config, 1, MEMORY, Arc::default()).unwrap();
     assert!(size(folder.path()) <= 9000);
     assert!(less.metrics.fetch.cache.evicted.get() >= 30);
     let left = |cache| (0..40).filter(|it| read(cache, *it, 1, u64::MAX).is_some()).count();
     assert!((1..=9).contains(&left(&less)));
     assert_eq!(left(&one), left(&less), "whoever runs notices nothing but misses");
     assert_eq!(one.metrics.fetch.cache.damaged.get(), 0);
+}
+
+#[test]
+fn no_more_entries_are_known_and_written_than_there_is_memory_for() {
+    let (folder, runtime) = (tempfile::tempdir().unwrap(), runtime());
+    let _inside = runtime.enter();
+    let path = folder.path().display().to_string();
+    let config = recipe::Cache { path, size: 1 << 20 };
+    let with = |places| {
+        let memory = CacheMemory { places, ..MEMORY };
+        Cache::at(&config, 1, memory, Arc::default()).unwrap()
+    };
+    let served = |cache: &Cache| (0..60).filter(|it| read(cache, *it, 1, 100).is_some()).count();
+    let few = with(20 * 80);
+    let written = (0..40).filter(|it| write(&few, *it, 1, &bytes(*it, 1, 100)) == Some(true));
+    assert_eq!(written.count(), 20);
+    assert_eq!(served(&few), 20);
+    few.seal();
+    // Others have more, and who has less is served as much as it knows.
+    let many = with(1 << 20);
+    assert!((40..60).all(|it| write(&many, it, 1, &bytes(it, 1, 100)) == Some(true)));
+    many.seal();
+    assert_eq!((served(&many), served(&with(30 * 80))), (40, 30));
 }
