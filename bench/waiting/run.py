@@ -100,11 +100,13 @@ def _train(way: Way, recipe: dict[str, Any]) -> list[stoker.Report]:
         own = way.recipe | way.ranks[index]
         try:
             with stoker.Loader(recipe, rank=index, world_size=of, overrides=own) as loader:
-                held: deque[stoker.Batch] = deque(maxlen=1 + way.kept)
+                held: deque[stoker.Batch] = deque()
                 for _ in range(way.batches):
                     held.append(next(loader))
                     time.sleep(way.step)
                     meet.wait()
+                    if len(held) > way.kept:
+                        held.popleft()
                 reports[index] = loader.report()
         except BaseException:
             meet.abort()  # else the others would wait for ever
