@@ -123,8 +123,7 @@ def test_a_run_is_watched_as_the_guide_says(recipe, capsys):
 def test_a_trace_and_a_page_are_made_as_the_guide_makes_them(quick, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trace, page = examples("trace.md")
-    del quick["plan"]["epochs"]
-    with stoker.Loader(quick) as loader:
+    with stoker.Loader(quick, overrides={"engine.bad-sample-limit": 0.1}) as loader:
         run(trace, loader=loader, train=lambda batch: batch.torch())
         run(page, loader=loader)
     both = json.loads(Path("both.json").read_text())
