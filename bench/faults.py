@@ -1,7 +1,9 @@
 """What faults of the store cost: the same run over a clean store and over bad ones, in turns.
 
 The store has the latency of S3. Each kind of fault hits 5 % of the requests, and in a last row all
-kinds together do. Writes a table to stdout, and `faults.json`.
+kinds together do. Nothing trains: batches are taken as fast as they come, so that each wait is
+felt. Credentials come from a program that gives another token each time, as they do where they end.
+Writes a table to stdout, and `faults.json`.
 
     .venv/bin/python -m bench.faults
 """
@@ -14,9 +16,10 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import stoker
 from stoker._native import DemoDataset, S3Server
@@ -25,9 +28,18 @@ from stoker.demo.results import machine
 
 from bench.page import table, write_between
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 NAME = "faults"
 """Of the markers in the page."""
 SHARE = 0.05
+PROCESS = """#!/bin/sh
+printf '{"Version": 1, "AccessKeyId": "%s", "SecretAccessKey": "%s", "SessionToken": "%s", ' \\
+    '{key}' '{secret}' "$(date +%s%N)"
+printf '"Expiration": "2100-01-01T00:00:00Z"}\\n'
+"""
+"""Gives credentials as AWS's tools ask programs for them."""
 CLEAN = "clean"
 TOGETHER = "all together"
 PIXELS = (100_000, 400_000)
@@ -65,23 +77,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--docs", type=Path, help="page that the figures go into")
     parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--samples", type=at_least(8), default=400)
+    parser.add_argument("--epochs", type=at_least(1), default=4, help="of each run")
     parser.add_argument("--profile", default="standard", help="latency of the store")
     parser.add_argument("--only", action="append", choices=[*KINDS, TOGETHER], help="repeatable")
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     ways = [CLEAN, *(arguments.only or [*KINDS, TOGETHER])]
     server, source = filled(arguments.profile, arguments.samples)
-    os.environ |= {
-        "AWS_ACCESS_KEY_ID": server.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
-    }
     runs: dict[str, list[Run]] = {way: [] for way in ways}
-    with tempfile.TemporaryDirectory(prefix="stoker-") as indexes:
+    with tempfile.TemporaryDirectory(prefix="stoker-") as folder, credentials(server, Path(folder)):
         recipe = {
             "model": str(arguments.model),
-            "dataset": {"source": source, "index-dir": indexes},
+            "dataset": {"source": source, "index-dir": folder},
             "fetch": {"endpoint": server.endpoint},
-            "plan": {"epochs": 1},
+            "plan": {"epochs": arguments.epochs},
             "pack": {"batch-size": 8},
             "vision": {"pixels": "u8"},
         }
@@ -104,6 +113,25 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+@contextmanager
+def credentials(server: S3Server, folder: Path) -> Iterator[None]:
+    """Has this process find credentials of the server that it may ask for again."""
+    program, profile = folder / "credentials", folder / "config"
+    text = PROCESS.replace("{key}", server.access_key_id)
+    program.write_text(text.replace("{secret}", server.secret_access_key))
+    program.chmod(0o700)
+    profile.write_text(f"[default]\ncredential_process = {program}\n")
+    before = dict(os.environ)
+    for name in [name for name in before if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ |= {"AWS_CONFIG_FILE": str(profile), "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def filled(profile: str, samples: int) -> tuple[S3Server, str]:
     """A store with photos and chats about them, and the address of the chats."""
     server = S3Server(profile=profile, seed=1)
@@ -123,7 +151,7 @@ def script(way: str, seed: int) -> dict[str, Any] | None:
 
 
 def once(recipe: dict[str, Any], server: S3Server, faults: dict[str, Any] | None) -> Run:
-    """One epoch, from opening to the end."""
+    """All epochs, from opening to the end."""
     server.set_faults(faults)
     begin = time.perf_counter()
     with stoker.Loader(recipe) as loader:

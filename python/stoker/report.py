@@ -70,11 +70,17 @@ class Report(SimpleNamespace):
     Busy is time on a worker, of all workers together; for `fetch` it is how long requests took, of
     all requests together. Bytes are those it made or read; `dataset` and `text` count none."""
     fetch: SimpleNamespace
-    """`requests` (the retries among them), `retries`, `peak_in_flight`, `limit` (how many may be in
-    flight now), `queued_seconds` (of all requests together, until they might be sent),
+    """`requests` to stores (the retries among them), `retries`, `peak_in_flight`, `limit` (how many
+    may be in flight now), `queued_seconds` (of all requests together, until they might be sent),
     `first_byte_p50_seconds`, `first_byte_p95_seconds` and `first_byte_p99_seconds` (None before the
     first answer), `throttled` and `stalls` (answers), `hedges` (late requests that were sent
-    twice), `hedges_won`, `hedges_denied`, `postponed` (retries that were held back).
+    twice), `hedges_won`, `hedges_denied`, `postponed` (retries that were held back),
+    `credential_renewals` (times that credentials were had anew, and were others).
+
+    Each retry has one cause: `retries_unreachable` (there was no connection), `retries_connection`
+    (it broke), `retries_stalled`, `retries_busy` (429, 503), `retries_failed` (500 and the like),
+    `retries_wrong` (another range, length or kind than was asked for), `retries_checksum`,
+    `retries_credentials` (they ended) and `retries_redirected`.
 
     `split_parts` that large reads were split into; `joint_reads` that brought `joined` rows or
     images which lie side by side, and `thrown_away` bytes between them. With `fetch.checksum`,

@@ -1,7 +1,9 @@
 //! What second requests gain: objects of 300 KB from `stoker-s3` with the latencies of S3 Standard,
-//! over loopback, read with and without them. Both in one run, in turns; medians over the rounds.
+//! over loopback, read with and without them. Both in one run, in turns; medians over the rounds. Then
+//! the store becomes slow as a whole, and gets few of them until that is usual.
 //!
-//!     cargo run --release -p stoker-engine --example hedging
+//!     cargo build --release --workspace --exclude stoker-python --example hedging
+//!     target/release/examples/hedging
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -23,6 +25,7 @@ const BYTES: usize = 300_000;
 const READS: usize = 1000;
 const AT_ONCE: usize = 16;
 const ROUNDS: usize = 9;
+const SLOW_ROUNDS: usize = 4;
 
 /// One way to read, and what each round of it took.
 struct Way {
@@ -35,7 +38,9 @@ struct Way {
 struct Round {
     p50: Duration,
     p99: Duration,
+    /// Per read.
     requests: f64,
+    hedges: f64,
 }
 
 impl Way {
@@ -52,6 +57,7 @@ impl Way {
     /// Reads so many objects, some at a time.
     fn round(&mut self) -> Result<()> {
         let before = self.metrics.fetch.requests.get();
+        let twice = self.metrics.fetch.hedges.get();
         let fetcher = &self.fetcher;
         let reads = stream::iter(0..READS).map(async |number| {
             let key = (number % OBJECTS).to_string();
@@ -65,8 +71,9 @@ impl Way {
         let mut times = times?;
         times.sort();
         let requests = (self.metrics.fetch.requests.get() - before) as f64 / READS as f64;
+        let hedges = (self.metrics.fetch.hedges.get() - twice) as f64 / READS as f64;
         let (p50, p99) = (times[READS / 2], times[READS * 99 / 100]);
-        self.rounds.push(Round { p50, p99, requests });
+        self.rounds.push(Round { p50, p99, requests, hedges });
         Ok(())
     }
 
@@ -106,5 +113,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (p50, p99) = (p50.as_secs_f64() * 1e3, p99.as_secs_f64() * 1e3);
         println!("{:<18} {p50:>9.1} {p99:>9.1} {requests:>18.3}", way.name);
     }
+    let p99s = || ways.iter().map(|way| way.median(|round| round.p99).as_secs_f64());
+    let (once, twice) = (p99s().next().unwrap_or_default(), p99s().next_back().unwrap_or_default());
+    println!("p99 of the one by the other: {:.2}", twice / once);
+
+    server.set_profile(Profile::Cold);
+    let late = &mut ways[1];
+    late.rounds.clear();
+    for _ in 0..SLOW_ROUNDS {
+        late.round()?;
+    }
+    let shares: Vec<String> =
+        late.rounds.iter().map(|round| format!("{:.1} %", round.hedges * 100.0)).collect();
+    println!(
+        "the store slow as a whole: sent twice in each round of {READS}: {}",
+        shares.join(", ")
+    );
     Ok(())
 }

@@ -155,6 +155,7 @@ pub struct Server {
     backend: Arc<Backend>,
     counters: Arc<Counters>,
     script: Arc<Script>,
+    shaping: Arc<Shaping>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -172,9 +173,10 @@ impl Server {
             runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let backend = Arc::new(backend);
         let counters = Arc::new(Counters::default());
+        let shaping = Arc::new(Shaping::new(config));
         let store = service::Store {
             backend: Arc::clone(&backend),
-            shaping: Shaping::new(config),
+            shaping: Arc::clone(&shaping),
             line: config.total_bandwidth.map(|bandwidth| Arc::new(Line::new(bandwidth))),
             counters: Arc::clone(&counters),
         };
@@ -195,7 +197,7 @@ impl Server {
             })
             .map_err(failed)?;
         let (stop, thread) = (Some(stop), Some(thread));
-        Ok(Self { address, backend, counters, script, stop, thread })
+        Ok(Self { address, backend, counters, script, shaping, stop, thread })
     }
 
     /// The address for clients, such as `http://127.0.0.1:41234`.
@@ -229,6 +231,11 @@ impl Server {
     /// of requests that rules go by.
     pub fn set_faults(&self, faults: &Faults) -> Result<(), Error> {
         self.script.set(faults).map_err(Error::Faults)
+    }
+
+    /// Has the latencies of another profile from now on: a store that becomes slow as a whole.
+    pub fn set_profile(&self, profile: Profile) {
+        self.shaping.set_profile(profile);
     }
 
     /// How often each fault happened, by its [name](crate::Fault::name), since these faults were

@@ -39,7 +39,7 @@ const URL: AsciiSet =
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) backend: Arc<Backend>,
-    pub(crate) shaping: Shaping,
+    pub(crate) shaping: Arc<Shaping>,
     pub(crate) line: Option<Arc<Line>>,
     pub(crate) counters: Arc<Counters>,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Behaviour {
 
 #[derive(Debug)]
 pub(crate) struct Shaping {
-    profile: Profile,
+    profile: Mutex<Profile>,
     seed: u64,
     first_byte: Option<Duration>,
     rate: Option<f64>,
@@ -37,13 +37,19 @@ impl Shaping {
     pub(crate) fn new(config: &Config) -> Self {
         let Config { profile, seed, first_byte, rate, .. } = *config;
         let (rate, asked) = (rate.map(|rate| rate as f64), Mutex::default());
+        let profile = Mutex::new(profile);
         Self { profile, seed, first_byte, rate, asked }
+    }
+
+    pub(crate) fn set_profile(&self, profile: Profile) {
+        *self.profile.lock().unwrap_or_else(PoisonError::into_inner) = profile;
     }
 
     /// `target` names what is asked for: the object and its range, so that the parts of one object
     /// may arrive in any order.
     pub(crate) fn decide(&self, target: &str) -> Behaviour {
-        if self.profile == Profile::None {
+        let profile = *self.profile.lock().unwrap_or_else(PoisonError::into_inner);
+        if profile == Profile::None {
             let first_byte = self.first_byte.unwrap_or_default();
             return Behaviour { first_byte, rate: self.rate };
         }
@@ -53,7 +59,7 @@ impl Shaping {
             *times += 1;
             *times - 1
         };
-        let draw = self.profile.draw(self.seed, target, number);
+        let draw = profile.draw(self.seed, target, number);
         let first_byte = self.first_byte.unwrap_or(draw.first_byte);
         Behaviour { first_byte, rate: self.rate.or(draw.rate) }
     }

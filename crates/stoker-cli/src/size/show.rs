@@ -127,9 +127,11 @@ impl Sizing<'_> {
                 format!("it is the limit itself{next}")
             }
             Limit::Cores => format!("cores are the limit: {}", self.cores(needs, cost)),
-            Limit::HandOver => "the hand-over to the trainer's process is the limit: give that process a \
+            Limit::HandOver => {
+                "the hand-over to the trainer's process is the limit: give that process a \
                                 core of its own"
-                .to_owned(),
+                    .to_owned()
+            }
             Limit::Bandwidth | Limit::Network => format!(
                 "the network is the limit: {} Gbit/s for each node end it; or smaller images, or a local \
                  cache (fetch.cache)",

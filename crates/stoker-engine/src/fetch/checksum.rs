@@ -15,6 +15,8 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use ring::digest;
 use tokio::task::spawn_blocking;
 
+use crate::metrics::Cause;
+
 use super::failure::Failure;
 
 /// What asks a store to tell the checksum.
@@ -93,10 +95,10 @@ impl Checksum {
 
     /// It is not that of the bytes that came.
     pub(super) fn missed(&self) -> Failure {
-        Failure::transient(format!(
-            "the bytes do not have the checksum that the store tells, {self}"
-        ))
-        .hint("if that stays, the object is damaged in the store: put it there again")
+        let reason = format!("the bytes do not have the checksum that the store tells, {self}");
+        Failure::transient(reason)
+            .because(Cause::Checksum)
+            .hint("if that stays, the object is damaged in the store: put it there again")
     }
 }
 

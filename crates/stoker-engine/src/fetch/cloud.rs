@@ -11,6 +11,7 @@ use std::time::Duration;
 use object_store::CredentialProvider;
 
 use crate::error::FetchErrorKind;
+use crate::metrics::Metrics;
 
 use super::credentials::{Lent, Obtained, Remedy, Renewing};
 use super::failure::{Again, Failure};
@@ -34,6 +35,7 @@ pub(super) struct Cloud<C> {
 impl<C: PartialEq + Send + Sync + 'static> Cloud<C> {
     pub(super) fn new(
         hint: &'static str,
+        metrics: Arc<Metrics>,
         make: impl Fn() -> object_store::Result<Provider<C>> + Send + Sync + 'static,
     ) -> Result<Self, Failure> {
         let provider = make().map_err(|error| no_credentials(&error, hint))?;
@@ -41,7 +43,7 @@ impl<C: PartialEq + Send + Sync + 'static> Cloud<C> {
             make: Box::new(make),
             provider: Mutex::new(provider),
             is_stale: AtomicBool::new(false),
-            renewing: Renewing::default(),
+            renewing: Renewing::new(metrics),
             hint,
         })
     }

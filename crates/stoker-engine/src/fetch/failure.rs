@@ -12,6 +12,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use tokio::time::{Duration, Instant};
 
 use crate::error::{Error, FetchError, FetchErrorKind, too_many_files};
+use crate::metrics::Cause;
 use crate::recipe;
 use crate::sample::{Location, Scheme};
 
@@ -24,11 +25,16 @@ const LONGEST_DELAY: Duration = Duration::from_secs(20);
 /// Longest delay on the store's word.
 const LONGEST_TOLD: Duration = Duration::from_mins(1);
 
+/// Over how long those are spread, at least, who are told the same.
+const LEAST_SPREAD: Duration = Duration::from_millis(100);
+
 /// One failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) kind: FetchErrorKind,
     pub(super) again: Again,
+    /// What a retry is counted as.
+    pub(super) cause: Cause,
     pub(super) status: Option<u16>,
     pub(super) reason: String,
     pub(super) hint: Option<String>,
@@ -62,13 +68,18 @@ impl Again {
 impl Failure {
     /// One that another attempt can't mend.
     pub(super) fn permanent(kind: FetchErrorKind, reason: impl Into<String>) -> Self {
-        let (again, reason) = (Again::Never, reason.into());
-        Self { kind, again, status: None, reason, hint: None, request_id: None, wait: None }
+        let (again, cause, reason) = (Again::Never, Cause::Wrong, reason.into());
+        Self { kind, again, cause, status: None, reason, hint: None, request_id: None, wait: None }
     }
 
-    /// One that another attempt may mend.
+    /// One that another attempt may mend: an answer that is not what was asked for, as long as
+    /// nothing else is said.
     pub(super) fn transient(reason: impl Into<String>) -> Self {
         Self { again: Again::Soon, ..Self::permanent(FetchErrorKind::Transient, reason) }
+    }
+
+    pub(super) fn because(self, cause: Cause) -> Self {
+        Self { cause, ..self }
     }
 
     pub(super) fn hint(self, hint: impl Into<String>) -> Self {
@@ -102,12 +113,13 @@ impl Failure {
             }
             source = error.source();
         }
-        let what = match error.kind() {
-            HttpErrorKind::Connect => "can't connect",
-            HttpErrorKind::Timeout => "timed out",
-            _ => "the connection failed",
+        let (what, cause) = match error.kind() {
+            HttpErrorKind::Connect => ("can't connect", Cause::Unreachable),
+            HttpErrorKind::Timeout => ("timed out", Cause::Stalled),
+            _ => ("the connection failed", Cause::Connection),
         };
-        let failure = Self::transient(format!("{what} ({})", reasons.join(": ")));
+        let reason = format!("{what} ({})", reasons.join(": "));
+        let failure = Self::transient(reason).because(cause);
         match (files, error.kind()) {
             (Some(files), _) => failure.hint(files),
             (None, HttpErrorKind::Connect) => failure.hint("check the endpoint and the network"),
@@ -124,7 +136,10 @@ impl Failure {
             }
             PermissionDenied => Self::permanent(FetchErrorKind::Denied, error.to_string())
                 .hint("check the permissions of the file and its folders"),
-            _ => Self { hint: too_many_files(error), ..Self::transient(error.to_string()) },
+            _ => {
+                let failure = Self::transient(error.to_string()).because(Cause::Failed);
+                Self { hint: too_many_files(error), ..failure }
+            }
         }
     }
 }
@@ -218,7 +233,10 @@ impl<'a> Tries<'a> {
         let span = base.saturating_mul(1 << (self.failed - 1).min(16)).min(LONGEST_DELAY);
         let delay = match failure.wait {
             // Not all at the same moment.
-            Some(told) => told.min(LONGEST_TOLD) + base.mul_f64(chance),
+            Some(told) => {
+                let told = told.min(LONGEST_TOLD);
+                told + (told / 4).max(LEAST_SPREAD).mul_f64(chance)
+            }
             None => span.mul_f64(chance),
         };
         if Instant::now() + delay >= self.until() {
@@ -308,7 +326,7 @@ mod tests {
         let object = object(Scheme::S3, "bucket", "key");
         let mut tries = Tries::new(&recipe::Fetch::default(), Urgency::NOW, &object, None);
         let told = |seconds| Failure { wait: Some(Duration::from_secs(seconds)), ..busy() };
-        assert_eq!(tries.failed(told(7), true, 0.5).unwrap(), Duration::from_millis(7500));
+        assert_eq!(tries.failed(told(7), true, 0.5).unwrap(), Duration::from_millis(7875));
         assert_eq!(tries.failed(told(3600), true, 0.0).unwrap(), Duration::from_mins(1));
     }
 

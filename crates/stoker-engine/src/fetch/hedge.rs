@@ -15,12 +15,13 @@ use std::sync::Arc;
 use futures::future::{Either, select};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::metrics::Metrics;
+use crate::metrics::{Cause, Metrics};
 
 use super::Urgency;
-use super::attempt::{Ask, Limits, Opened, open};
+use super::attempt::{Ask, open};
 use super::failure::{Again, Failure};
-use super::in_flight::InFlight;
+use super::flight::{InFlight, Limits};
+use super::opened::Opened;
 use super::slots::{Coming, Slot};
 use super::store::Store;
 use super::traffic::{Size, Traffic};
@@ -41,7 +42,9 @@ impl Sending {
     pub(super) async fn send(self, slot: Slot) -> Result<Opened, Failure> {
         let until = self.limits.until;
         let answer = timeout_at(until, self.race(slot)).await;
-        answer.unwrap_or_else(|_| Err(Failure::transient("no answer came in time")))
+        answer.unwrap_or_else(|_| {
+            Err(Failure::transient("no answer came in time").because(Cause::Stalled))
+        })
     }
 
     async fn race(&self, slot: Slot) -> Result<Opened, Failure> {
@@ -104,7 +107,11 @@ impl Sending {
 
     async fn one(&self, slot: Slot) -> Result<Opened, Failure> {
         let (metrics, traffic) = (Arc::clone(&self.metrics), Arc::clone(&self.traffic));
-        let in_flight = InFlight::begin(metrics, traffic, slot, self.limits);
+        let begin = match *self.store {
+            Store::Files => InFlight::local,
+            Store::Remote(_) => InFlight::begin,
+        };
+        let in_flight = begin(metrics, traffic, slot, self.limits);
         let in_flight = in_flight.asking(&self.ask, self.urgency.batch);
         open(Arc::clone(&self.store), self.ask.clone(), in_flight).await
     }

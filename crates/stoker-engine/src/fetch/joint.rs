@@ -2,14 +2,13 @@
 //!
 //! A request costs the time to its first byte, in which its connection could have carried bytes: so
 //! many bytes between two extents are read and thrown away rather than asked around. How many, is
-//! measured of each store ([`Pace`]); and never more is thrown away than is wanted, but for a little.
+//! measured of each store ([`Traffic::gap`](super::traffic::Traffic::gap)); and never more is thrown
+//! away than is wanted, but for a little.
 //! A joint read is one request, no larger than S3 advises. Local files are not joined: a jump costs
 //! nothing there.
 
-use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use crate::sample::{Extent, Location, Scheme};
 
@@ -17,15 +16,6 @@ use crate::sample::{Extent, Location, Scheme};
 const LARGEST: u64 = 8 << 20;
 /// Bytes that may be thrown away however little is wanted.
 const WASTE: u64 = 256 << 10;
-/// The gap that is read through as long as nothing is measured: 15 ms at 70 MB/s.
-const UNMEASURED: u64 = 1 << 20;
-/// What a measured gap stays within.
-const GAP: (u64, u64) = (64 << 10, 4 << 20);
-/// Bodies of fewer bytes say little of how fast a connection is.
-const TELLING: u64 = 128 << 10;
-/// Answers and bodies that a measurement needs.
-const ENOUGH: u32 = 8;
-
 /// Several extents of one object that one request brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joint {
@@ -97,79 +87,6 @@ impl Joint {
         }
         false
     }
-}
-
-/// How the stores have answered so far.
-#[derive(Debug, Default)]
-pub(super) struct Paces(Mutex<HashMap<(Scheme, String), Pace>>);
-
-/// How one store has answered so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pace {
-    /// Seconds from a request to the head of its answer.
-    first_byte: Mean,
-    /// Bytes per second of one connection.
-    rate: Mean,
-}
-
-/// A running mean over about the last 16; one that is far off counts as four times the mean.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    count: u32,
-    value: f64,
-}
-
-impl Mean {
-    fn learn(&mut self, value: f64) {
-        let share = 1.0 / f64::from(self.count + 1).min(16.0);
-        let value = if self.count == 0 { value } else { value.min(4.0 * self.value) };
-        self.value += (value - self.value) * share;
-        self.count = self.count.saturating_add(1);
-    }
-
-    fn get(self) -> Option<f64> {
-        (self.count >= ENOUGH).then_some(self.value)
-    }
-}
-
-impl Paces {
-    /// Takes note of how long an answer took to begin.
-    pub(super) fn began(&self, object: &Location, after: Duration) {
-        self.learn(object, |pace| pace.first_byte.learn(after.as_secs_f64()));
-    }
-
-    /// Takes note of how long a body took, from the head of the answer on.
-    pub(super) fn came(&self, object: &Location, bytes: u64, within: Duration) {
-        if bytes >= TELLING && !within.is_zero() {
-            self.learn(object, |pace| pace.rate.learn(bytes as f64 / within.as_secs_f64()));
-        }
-    }
-
-    /// Bytes that one connection carries in the time that a request takes to be answered.
-    pub(super) fn gap(&self, object: &Location) -> u64 {
-        let paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        paces.get(&key(object)).map_or(UNMEASURED, |pace| pace.gap())
-    }
-
-    fn learn(&self, object: &Location, learn: impl FnOnce(&mut Pace)) {
-        if object.scheme != Scheme::File {
-            let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            learn(paces.entry(key(object)).or_default());
-        }
-    }
-}
-
-impl Pace {
-    fn gap(self) -> u64 {
-        match (self.first_byte.get(), self.rate.get()) {
-            (Some(first_byte), Some(rate)) => ((first_byte * rate) as u64).clamp(GAP.0, GAP.1),
-            _ => UNMEASURED,
-        }
-    }
-}
-
-fn key(object: &Location) -> (Scheme, String) {
-    (object.scheme, object.authority.clone())
 }
 
 #[cfg(test)]
@@ -255,28 +172,5 @@ mod tests {
                 prop_assert!(longest.unwrap_or(0) as u64 <= gap);
             }
         }
-    }
-
-    #[test]
-    fn the_gap_is_what_a_connection_carries_while_a_request_waits() {
-        let (paces, store, other) =
-            (Paces::default(), object(Scheme::S3, "x"), object(Scheme::Gs, "x"));
-        let milliseconds = Duration::from_millis;
-        for number in 0..ENOUGH {
-            assert_eq!(paces.gap(&store), UNMEASURED, "{number}");
-            paces.began(&store, milliseconds(30));
-            paces.came(&store, 1 << 20, milliseconds(20));
-            paces.came(&store, TELLING - 1, milliseconds(1));
-        }
-        // 30 ms at 1 MiB in 20 ms.
-        assert_eq!(paces.gap(&store) >> 10, 1536);
-        assert_eq!(paces.gap(&other), UNMEASURED);
-        // One answer that hangs is not the rule.
-        paces.began(&store, Duration::from_secs(50));
-        assert!((1536..2048).contains(&(paces.gap(&store) >> 10)), "{}", paces.gap(&store));
-        for _ in 0..100 {
-            paces.began(&store, milliseconds(1));
-        }
-        assert_eq!(paces.gap(&store), GAP.0);
     }
 }

@@ -15,11 +15,12 @@ use serde::Deserialize;
 use tokio::time::timeout_at;
 
 use crate::error::{FetchErrorKind, Result};
+use crate::metrics::Cause;
 use crate::sample::{Location, Scheme};
 
 use super::failure::{Failure, Tries};
-use super::in_flight::InFlight;
-use super::read::pause;
+use super::flight::InFlight;
+use super::request::pause;
 use super::s3::Place;
 use super::send::send;
 use super::store::Store;
@@ -47,7 +48,7 @@ pub(super) async fn list(room: &Room, urgency: Urgency, prefix: &Location) -> Re
         let in_flight = InFlight::begin(Arc::clone(&room.metrics), traffic, slot, limits);
         let asked = page(store, Arc::clone(&prefix), token.clone(), in_flight);
         let asked = async move {
-            let late = || Failure::transient("no answer came in time");
+            let late = || Failure::transient("no answer came in time").because(Cause::Stalled);
             timeout_at(limits.until, asked).await.unwrap_or_else(|_| Err(late()))
         };
         match room.there(asked).await? {

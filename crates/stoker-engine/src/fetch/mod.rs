@@ -22,20 +22,24 @@ mod door;
 mod environment;
 mod failure;
 mod file;
+mod flight;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 mod headers;
 mod hedge;
-mod in_flight;
 mod joint;
 mod list;
+mod look;
 mod names;
+mod opened;
 mod pins;
 mod quota;
 mod random;
 mod read;
 mod reader;
 mod refusal;
+mod request;
+mod room;
 mod runtime;
 mod s3;
 mod send;
@@ -48,11 +52,9 @@ mod watch;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, ready};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -68,18 +70,13 @@ pub use slots::Urgency;
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 use crate::recipe;
-use crate::sample::{Extent, Location, Scheme};
+use crate::sample::{Extent, Location};
 
-use attempt::Limits;
 use cache::Cache;
-use failure::{Failure, Tries};
-use joint::Paces;
-use pins::Pins;
 use random::Chance;
-use runtime::{Aborting, Runtime};
-use slots::Slots;
-use store::{Opener, Store};
-use traffic::Traffic;
+use room::Room;
+use runtime::Runtime;
+use store::Opener;
 
 /// Reads objects. Clones share its thread, its connections and its limits.
 #[derive(Clone)]
@@ -97,29 +94,6 @@ pub struct ObjectInfo {
     pub version: Option<String>,
 }
 
-struct Room {
-    config: recipe::Fetch,
-    metrics: Arc<Metrics>,
-    runtime: Runtime,
-    opener: Opener,
-    stores: Mutex<HashMap<(Scheme, String), Arc<Store>>>,
-    /// Requests that may be in flight, what is needed soonest first.
-    slots: Arc<Slots>,
-    /// What is known of each store while it is read from.
-    traffic: Mutex<HashMap<(Scheme, String), Arc<Traffic>>>,
-    lanes: AtomicU64,
-    chance: Chance,
-    /// Whether late requests are sent a second time; not so in some measurements.
-    hedged: bool,
-    /// Open from [`Fetcher::open_cache`] on.
-    cache: OnceLock<Arc<Cache>>,
-    pins: Pins,
-    paces: Paces,
-}
-
-/// Stores that are known at once, beyond those in use: data may name any number of web servers.
-const KNOWN_STORES: usize = 256;
-
 impl Fetcher {
     /// A fetcher with the credentials that this process's environment leads to; its thread starts
     /// at the first use.
@@ -133,14 +107,14 @@ impl Fetcher {
         metrics: Arc<Metrics>,
         environment: Environment,
     ) -> Result<Self> {
-        let opener = Opener::new(config, environment);
+        let opener = Opener::new(config, environment, Arc::clone(&metrics));
         Ok(Self::of(Room::new(config, metrics, Runtime::default(), opener, Chance::default())))
     }
 
     /// One that sends no second requests, to measure what they gain.
     #[cfg(feature = "testing")]
     pub fn unhedged(config: &recipe::Fetch, metrics: Arc<Metrics>) -> Result<Self> {
-        let opener = Opener::new(config, Environment::of_process());
+        let opener = Opener::new(config, Environment::of_process(), Arc::clone(&metrics));
         let room = Room::new(config, metrics, Runtime::default(), opener, Chance::default());
         Ok(Self::of(Room { hedged: false, ..room }))
     }
@@ -173,7 +147,7 @@ impl Fetcher {
 
     /// Size and version. Awaited anywhere; the I/O is done on the fetch thread.
     pub async fn stat(&self, object: &Location) -> Result<ObjectInfo> {
-        read::stat(&self.room, self.urgency, object).await
+        look::stat(&self.room, self.urgency, object).await
     }
 
     /// Reads an extent; `admit` is told the size before the body is read, and may wait or refuse.
@@ -214,7 +188,7 @@ impl Fetcher {
         }
         let Extent { object, range } = extent;
         let Some(range) = range else {
-            return read::beginning(&self.room, self.urgency, object, most).await;
+            return look::beginning(&self.room, self.urgency, object, most).await;
         };
         let size = range.end.saturating_sub(range.start);
         let range = Some(range.start..range.start + size.min(most));
@@ -240,7 +214,7 @@ impl Fetcher {
         if self.room.cache.get().is_some() {
             return Vec::new();
         }
-        joint::joints(extents, most, |object| self.room.paces.gap(object))
+        joint::joints(extents, most, |object| self.room.traffic(object).gap())
     }
 
     /// Size and version from a thread that is not the runtime's.
@@ -318,77 +292,6 @@ impl Fetcher {
         });
         // The sender is gone without a word only if the runtime is.
         receiver.recv().unwrap_or(Err(Error::Stopped))
-    }
-}
-
-impl Room {
-    fn new(
-        config: &recipe::Fetch,
-        metrics: Arc<Metrics>,
-        runtime: Runtime,
-        opener: Opener,
-        chance: Chance,
-    ) -> Self {
-        Self {
-            config: config.clone(),
-            slots: Slots::new(descriptors::requests(config.concurrency), Arc::clone(&metrics)),
-            metrics,
-            runtime,
-            opener,
-            stores: Mutex::default(),
-            traffic: Mutex::default(),
-            lanes: AtomicU64::new(0),
-            chance,
-            hedged: true,
-            cache: OnceLock::new(),
-            pins: Pins::default(),
-            paces: Paces::default(),
-        }
-    }
-
-    /// Awaits a future that is run on the fetch thread, and stopped if this one is dropped.
-    async fn there<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T> {
-        Aborting(self.runtime.handle()?.spawn(future)).await
-    }
-
-    /// How long the next attempt may take.
-    fn limits(&self, tries: &mut Tries<'_>) -> Limits {
-        Limits { silence: self.config.read_timeout, until: tries.until() }
-    }
-
-    /// What is known of the store of an object.
-    fn traffic(&self, object: &Location) -> Arc<Traffic> {
-        let key = (object.scheme, object.authority.clone());
-        let mut known = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() > KNOWN_STORES && !known.contains_key(&key) {
-            known.retain(|_, traffic| Arc::strong_count(traffic) > 1);
-        }
-        let begin = || {
-            let lane = self.lanes.fetch_add(1, Ordering::Relaxed);
-            let (slots, metrics) = (Arc::clone(&self.slots), Arc::clone(&self.metrics));
-            Arc::new(Traffic::new(lane, self.config.concurrency, slots, metrics))
-        };
-        // Nothing is kept behind the end: the gauges are at zero.
-        if self.slots.is_closed() {
-            begin()
-        } else {
-            known.entry(key).or_insert_with(begin).clone()
-        }
-    }
-
-    /// The store of an object, made at its first use.
-    fn store(&self, object: &Location) -> Result<Arc<Store>, Failure> {
-        let key = (object.scheme, object.authority.clone());
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = stores.get(&key) {
-            return Ok(Arc::clone(store));
-        }
-        let store = Arc::new(self.opener.open(object)?);
-        stores.insert(key, Arc::clone(&store));
-        Ok(store)
     }
 }
 

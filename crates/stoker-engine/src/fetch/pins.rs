@@ -17,8 +17,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::sample::{Extent, Location, Scheme};
 
 use super::ObjectInfo;
-use super::attempt::{Opened, changed};
+use super::attempt::changed;
 use super::failure::Failure;
+use super::opened::Opened;
 
 /// What is known of the objects of which parts are read.
 #[derive(Debug, Default)]

@@ -1,15 +1,18 @@
 //! How many second requests a store may be sent beside the first ones.
 //!
 //! [`Quota`] is for those that repeat a failed one. The numbers are those of AWS's own clients: a
-//! retry costs 14 tokens, or 5 where the store asked for relief, and an answer brings one back. A
+//! retry costs 14 tokens, or 5 where the store asked for relief, or one where it could not be reached
+//! and so was not asked, and an answer brings one back. A
 //! store that fails altogether is so not asked again by everyone at once. Whoever finds no tokens
 //! waits longer, but is not given up for it: a run with weeks to go outlives the store's bad minutes.
 //!
-//! [`Spare`] is for those that are sent before the first one has failed, because it is late. They
-//! are at most one in twenty; and none where more than one in ten is late, as that is a store that
-//! is slow as a whole, and more requests would make it slower.
+//! [`Spare`] is for those that are sent before the first one has failed: because its first byte is
+//! late, or because its body stopped coming. Each has a share; and there are none where twice as many
+//! are late, as that is a store that is slow as a whole, and more requests would make it slower.
 
-use super::failure::Again;
+use crate::metrics::Cause;
+
+use super::failure::{Again, Failure};
 
 /// Tokens at most, and at first.
 const TOKENS: f64 = 500.0;
@@ -31,11 +34,13 @@ impl Quota {
     }
 
     /// Whether a retry may be made soon.
-    pub(super) fn spend(&mut self, again: Again) -> bool {
-        let cost = match again {
-            Again::Never => return false,
-            Again::Soon => 14.0,
-            Again::Later => 5.0,
+    pub(super) fn spend(&mut self, failure: &Failure) -> bool {
+        let cost = match (failure.again, failure.cause) {
+            (Again::Never, _) => return false,
+            // Nothing was sent, so nobody had work with it.
+            (_, Cause::Unreachable) => 1.0,
+            (Again::Soon, _) => 14.0,
+            (Again::Later, _) => 5.0,
         };
         let has = self.0 >= cost;
         if has {
@@ -47,31 +52,39 @@ impl Quota {
 
 /// Second requests per first one.
 const SHARE: f64 = 0.05;
+/// Bodies that are given up, per body: some stores fall silent for seconds in one of twenty.
+const BODIES: f64 = 0.10;
 /// Saved for a bad moment.
 const SAVED: f64 = 20.0;
-/// Share of late requests from which on none is repeated.
-const SLOW: f64 = 0.10;
+/// So many times the share may be late; from there on none is repeated.
+const SLOW: f64 = 2.0;
 /// How many requests that share is taken over, about.
 const MEMORY: f64 = 200.0;
 
 /// Second requests to one store.
 #[derive(Debug)]
 pub(super) struct Spare {
+    /// Second requests per first one.
+    share: f64,
     tokens: f64,
     /// Share of requests that were late.
     late: f64,
 }
 
-impl Default for Spare {
-    fn default() -> Self {
-        Self { tokens: 0.0, late: SHARE }
-    }
-}
-
 impl Spare {
-    /// A first request is sent.
+    /// For requests whose first byte is late.
+    pub(super) fn of_requests() -> Self {
+        Self { share: SHARE, tokens: 0.0, late: SHARE }
+    }
+
+    /// For bodies that stop coming; the first ones of all may.
+    pub(super) fn of_bodies() -> Self {
+        Self { share: BODIES, tokens: 4.0, late: SHARE }
+    }
+
+    /// A first request is sent, or a body begins.
     pub(super) fn sent(&mut self) {
-        self.tokens = (self.tokens + SHARE).min(SAVED);
+        self.tokens = (self.tokens + self.share).min(SAVED);
     }
 
     /// One was answered in time.
@@ -82,7 +95,7 @@ impl Spare {
     /// One is late: whether there may be a second one.
     pub(super) fn late(&mut self) -> bool {
         self.late += (1.0 - self.late) / MEMORY;
-        let may = self.late <= SLOW && self.tokens >= 1.0;
+        let may = self.late <= SLOW * self.share && self.tokens >= 1.0;
         if may {
             self.tokens -= 1.0;
         }
@@ -102,22 +115,26 @@ mod tests {
     #[test]
     fn retries_of_a_store_that_fails_are_few_and_come_back_with_its_answers() {
         let mut quota = Quota::default();
-        let soon = (0..1000).filter(|_| quota.spend(Again::Soon)).count();
+        let failed = Failure::transient("failed");
+        let busy = Failure { again: Again::Later, ..failed.clone() };
+        let away = failed.clone().because(Cause::Unreachable);
+        let soon = (0..1000).filter(|_| quota.spend(&failed)).count();
         assert_eq!(soon, 35);
-        assert_eq!((0..10).filter(|_| quota.spend(Again::Later)).count(), 2);
-        (0..14).for_each(|_| quota.answered());
-        assert!(quota.spend(Again::Soon) && !quota.spend(Again::Soon));
+        assert_eq!((0..10).filter(|_| quota.spend(&busy)).count(), 2);
+        (0..20).for_each(|_| quota.answered());
+        assert!(quota.spend(&failed) && !quota.spend(&failed));
+        assert_eq!((0..10).filter(|_| quota.spend(&away)).count(), 6);
         // One in twenty may fail for ever.
         let spent = |quota: &mut Quota| {
             (0..19).for_each(|_| quota.answered());
-            quota.spend(Again::Soon)
+            quota.spend(&failed)
         };
         assert!((0..10_000).all(|_| spent(&mut quota)));
     }
 
     #[test]
     fn second_requests_are_one_in_twenty_at_most() {
-        let mut spare = Spare::default();
+        let mut spare = Spare::of_requests();
         let mut second = 0;
         for number in 0..10_000 {
             spare.sent();
@@ -134,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_slow_as_a_whole_gets_none_until_it_is_better() {
-        let mut spare = Spare::default();
+        let mut spare = Spare::of_requests();
         let mut go = |late: fn(u32) -> bool, requests| {
             let mut second = 0;
             for number in 0..requests {

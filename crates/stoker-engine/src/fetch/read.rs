@@ -2,80 +2,30 @@
 //!
 //! A body that breaks off goes on at the byte where it did, if the store can be held to the version
 //! that was opened (If-Match); otherwise it starts anew. A large one is read in parts ([`split`]).
+//!
+//! Stores tell how long a body is. Where one does not, and the body ends with the connection, nothing
+//! tells all of it from a part; so the object is asked for again as a range without an end, whose
+//! answer says which bytes of how many it holds. Web servers may know no ranges, and are believed.
 
 use std::future::{Future, poll_fn};
-use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::error::Result;
 use crate::metrics::Room as Name;
-use crate::sample::{Extent, Location, Scheme};
+use crate::sample::{Extent, Scheme};
 
-use super::attempt::{Ask, Opened, changed};
+use super::attempt::{Ask, changed};
 use super::checksum::Checksum;
-use super::failure::{Again, Failure, Tries};
-use super::hedge::Sending;
-use super::{Fetcher, ObjectInfo, Room, Urgency, pins, split};
-
-pub(super) async fn stat(room: &Room, urgency: Urgency, object: &Location) -> Result<ObjectInfo> {
-    let object = Arc::new(object.clone());
-    let mut tries = Tries::new(&room.config, urgency, &object, None);
-    let asked = Arc::clone(&object);
-    let ask = Ask::head(asked);
-    loop {
-        match request(room, &ask, &mut tries).await?.and_then(Opened::info) {
-            Ok(info) => {
-                room.metrics.room(Name::Fetch).items.add(1);
-                room.pins.set(&object, &info);
-                return Ok(info);
-            }
-            Err(failure) => pause(room, &mut tries, failure).await?,
-        }
-    }
-}
-
-/// Reads the first bytes of an object, `most` of them at most, and tells the size of all of it.
-pub(super) async fn beginning(
-    room: &Room,
-    urgency: Urgency,
-    object: &Arc<Location>,
-    most: u64,
-) -> Result<(Bytes, u64)> {
-    let (object, range) = (Arc::clone(object), Some(0..most));
-    let mut tries = Tries::new(&room.config, urgency, &object, range.clone());
-    let ask = Ask { may_end: true, ..Ask::for_bytes(Arc::clone(&object), range) };
-    loop {
-        let opened = match request(room, &ask, &mut tries).await? {
-            Ok(opened) => opened,
-            // An empty object has no first byte.
-            Err(failure) if failure.status == Some(416) => return Ok((Bytes::new(), 0)),
-            Err(failure) => {
-                pause(room, &mut tries, failure).await?;
-                continue;
-            }
-        };
-        let whole = opened.whole.unwrap_or(Fetcher::UNTOLD);
-        if opened.length.is_none_or(|length| length > most) {
-            // The server does not know ranges. All of it is not asked for here.
-            return Ok((Bytes::new(), whole));
-        }
-        let (bytes, done) = room.there(opened.collect(BytesMut::new())).await?;
-        match done {
-            Ok(()) => {
-                let meter = room.metrics.room(Name::Fetch);
-                meter.items.add(1);
-                meter.bytes.add(bytes.len() as u64);
-                return Ok((bytes.freeze(), whole));
-            }
-            Err(failure) => pause(room, &mut tries, failure).await?,
-        }
-    }
-}
+use super::failure::{Failure, Tries};
+use super::opened::Opened;
+use super::request::{pause, request};
+use super::room::Room;
+use super::{Fetcher, Urgency, pins, split};
 
 /// Reads an extent of the given version, or of any; tells which it was, where the store does. A part
 /// of an object is of the same version as all parts of it that were read before.
@@ -135,6 +85,8 @@ pub(super) struct Reading<'a> {
     whole: Option<u64>,
     /// What the store told of all bytes.
     checksum: Option<Checksum>,
+    /// Whether it is asked for as a range, since the store did not tell its length otherwise.
+    by_range: bool,
     /// Whether memory was had.
     granted: bool,
     /// The size of the extent, once it is known.
@@ -153,6 +105,7 @@ impl<'a> Reading<'a> {
             is_pinned: false,
             whole: None,
             checksum: None,
+            by_range: false,
             granted: false,
             size: None,
             bytes: BytesMut::new(),
@@ -208,9 +161,13 @@ impl<'a> Reading<'a> {
     async fn open(&mut self) -> Result<Opened> {
         loop {
             match request(self.room, &self.ask(), &mut self.tries).await? {
-                Ok(opened) => {
-                    self.room.paces.began(&self.extent.object, opened.age());
+                Ok(opened) if opened.has_end || !split::promises_ranges(self.extent) => {
                     return Ok(opened);
+                }
+                Ok(untold) => {
+                    drop(untold);
+                    self.by_range = true;
+                    self.fail(Failure::transient("the store does not tell the length")).await?;
                 }
                 Err(failure) => self.fail(failure).await?,
             }
@@ -260,11 +217,12 @@ impl<'a> Reading<'a> {
         let range = match &self.extent.range {
             Some(range) => Some(range.start + got..range.end),
             None if got > 0 => self.size.map(|size| got..size),
-            None => None,
+            None => self.by_range.then_some(0..Ask::END),
         };
         let object = Arc::clone(&self.extent.object);
         let (checksum, version) = (self.is_checked() && range.is_none(), self.version.clone());
-        Ask { version, checksum, ..Ask::for_bytes(object, range) }
+        let may_end = range.as_ref().is_some_and(|range| range.end == Ask::END);
+        Ask { version, checksum, may_end, ..Ask::for_bytes(object, range) }
     }
 
     /// Asks for memory, once; `None` if that took so long that the answer had to go.
@@ -314,11 +272,8 @@ impl<'a> Reading<'a> {
     /// Reads the body; `None` if another attempt must read the rest of it.
     async fn collect(&mut self, opened: Opened) -> Result<Option<BytesMut>> {
         let got = std::mem::take(&mut self.bytes);
-        let (had, since) = (got.len(), Instant::now());
         let (mut bytes, done) = self.room.there(opened.collect(got)).await?;
         let Err(failure) = done else {
-            let came = (bytes.len() - had) as u64;
-            self.room.paces.came(&self.extent.object, came, since.elapsed());
             let meter = self.room.metrics.room(Name::Fetch);
             meter.items.add(1);
             meter.bytes.add(bytes.len() as u64);
@@ -336,16 +291,6 @@ impl<'a> Reading<'a> {
     }
 }
 
-impl Ask {
-    fn head(object: Arc<Location>) -> Self {
-        Self { head: true, ..Self::for_bytes(object, None) }
-    }
-
-    fn for_bytes(object: Arc<Location>, range: Option<Range<u64>>) -> Self {
-        Self { object, range, may_end: false, version: None, head: false, checksum: false }
-    }
-}
-
 impl Room {
     /// Counts a read of which the store tells no checksum.
     fn count_unchecked(&self, extent: &Extent) {
@@ -353,42 +298,4 @@ impl Room {
             self.metrics.fetch.checksums_lacking.add(1);
         }
     }
-}
-
-/// One request, in a slot of its own; what can't be asked is refused without one.
-async fn request(
-    room: &Room,
-    ask: &Ask,
-    tries: &mut Tries<'_>,
-) -> Result<std::result::Result<Opened, Failure>> {
-    let store = room.store(&ask.object).map_err(|failure| tries.refused(failure))?;
-    let traffic = room.traffic(&ask.object);
-    let urgency = tries.urgency();
-    let coming = tries.coming();
-    let slot = match tries.begun() {
-        None => traffic.slot(urgency, coming).await?,
-        Some(until) => {
-            let traffic = Arc::clone(&traffic);
-            let slot = async move { timeout_at(until, traffic.slot(urgency, coming)).await };
-            match room.there(slot).await? {
-                Ok(slot) => slot?,
-                Err(_) => return Ok(Err(Failure::transient("there was no time for another try"))),
-            }
-        }
-    };
-    let (metrics, limits) = (Arc::clone(&room.metrics), room.limits(tries));
-    let (ask, hedged) = (ask.clone(), room.hedged);
-    let sending = Sending { store, traffic, metrics, ask, urgency, limits, hedged };
-    room.there(sending.send(slot)).await
-}
-
-/// Waits before another attempt, or ends the read.
-pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
-    let soon = room.traffic(tries.object()).may_retry(failure.again);
-    if !soon && failure.again != Again::Never {
-        room.metrics.fetch.postponed.add(1);
-    }
-    let delay = tries.failed(failure, soon, room.chance.share())?;
-    room.metrics.fetch.retries.add(1);
-    room.there(async move { tokio::time::sleep(delay).await }).await
 }

@@ -13,9 +13,10 @@ use futures::StreamExt;
 use object_store::client::{HttpRequest, HttpResponse};
 use percent_encoding::percent_decode_str;
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
 
 use crate::error::FetchErrorKind;
+use crate::metrics::Cause;
 
 use super::attempt::changed;
 use super::failure::{Again, Failure};
@@ -75,13 +76,20 @@ pub(super) struct Refusal {
     pub(super) ended: bool,
     /// Where the bucket is.
     pub(super) region: Option<String>,
+    /// Where the object is, as an address.
+    pub(super) location: Option<String>,
     has_words: bool,
 }
 
 impl Refusal {
     /// Whether it says nothing about a request that may have been wrong.
     pub(super) fn is_wordless(&self) -> bool {
-        !self.has_words && matches!(self.failure.status, Some(301 | 400 | 401 | 403))
+        let elsewhere = self.region.is_none() && self.location.is_none();
+        !self.has_words
+            && match self.failure.status {
+                Some(301 | 307) => elsewhere,
+                status => matches!(status, Some(400 | 401 | 403)),
+            }
     }
 }
 
@@ -120,7 +128,9 @@ pub(super) async fn refusal(remote: &Remote, answer: HttpResponse, secrets: &Sec
         failure = failure.hint(hint);
     }
     let ended = ends(head.status, code, remote.is_bearer());
-    Refusal { failure, ended, region, has_words: told.is_some() }
+    let location = header(LOCATION.as_str()).filter(|_| head.status.is_redirection());
+    let location = location.map(str::to_owned);
+    Refusal { failure, ended, region, location, has_words: told.is_some() }
 }
 
 /// Whether others may be taken where these credentials are not.
@@ -232,6 +242,10 @@ fn meaning(status: StatusCode, told: Option<&Told>, unsigned: bool) -> Failure {
             (Denied, Again::Never, "the store refuses us", Some(hint))
         }
         (412, _) => return Failure { status: Some(412), ..changed("the object was replaced") },
+        (302 | 307, _) => {
+            let hint = "check fetch.endpoint";
+            (Unconfigured, Again::Soon, "the store leads elsewhere for now", Some(hint))
+        }
         (416, _) => (Changed, Again::Never, "the object ends before the range", None),
         (429 | 503, _) => {
             (Transient, Again::Later, "the store is busy", Some("lower fetch.concurrency"))
@@ -245,9 +259,15 @@ fn meaning(status: StatusCode, told: Option<&Told>, unsigned: bool) -> Failure {
         }
     };
     let reason = told.map_or_else(|| what.to_owned(), |told| format!("{what} ({told})"));
+    let cause = match (kind, status.as_u16()) {
+        (Denied, _) => Cause::Credentials,
+        (_, 429 | 503) => Cause::Busy,
+        (_, 300..400) => Cause::Redirected,
+        _ => Cause::Failed,
+    };
     let hint = hint.map(str::to_owned);
     let status = Some(status.as_u16());
-    Failure { kind, again, status, reason, hint, request_id: None, wait: None }
+    Failure { again, status, hint, ..Failure::permanent(kind, reason).because(cause) }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! Where nobody says a region, it is learned: a store that is asked in the wrong one tells the right
 //! one, and everything after the first answer goes there.
 
+use std::net::IpAddr;
+
 use reqwest::Url;
 
 use crate::error::FetchErrorKind;
@@ -33,6 +35,31 @@ pub(super) struct Place {
     /// What a key is appended to.
     pub(super) base: String,
     pub(super) region: String,
+}
+
+impl Place {
+    /// Where a request that was sent to `address` is led: as this place, at another host. `None` where
+    /// that is no other way to the same thing, or no host of whoever runs this one: it would be given
+    /// our signature.
+    pub(super) fn led(&self, address: &str, to: &str) -> Option<Self> {
+        let (here, there) = (Url::parse(address).ok()?, Url::parse(address).ok()?.join(to).ok()?);
+        let safe = here.scheme() == there.scheme() || there.scheme() == "https";
+        let below = address.strip_prefix(&self.base)?;
+        let base = there.as_str().strip_suffix(below)?.to_owned();
+        let known = safe && is_kin(here.host_str()?, there.host_str()?);
+        known.then(|| Self { base, region: self.region.clone() })
+    }
+}
+
+/// Whether two hosts are one, or lie in one domain of at least two levels.
+fn is_kin(one: &str, other: &str) -> bool {
+    let is_address = |host: &str| host.ends_with(']') || host.parse::<IpAddr>().is_ok();
+    let domain = one.split_once('.').map(|(_, domain)| domain);
+    let domain = domain.filter(|domain| domain.contains('.') && !is_address(one));
+    one == other
+        || domain.is_some_and(|domain| {
+            other.strip_suffix(domain).is_some_and(|host| host.ends_with('.'))
+        })
 }
 
 /// A bucket, wherever it is.
@@ -251,5 +278,49 @@ mod tests {
         let placed = bucket.unwrap_or_else(|_| panic!()).place("r");
         assert!(placed.is_err_and(|failure| failure.hint.is_some_and(|it| it.contains("path"))));
         assert!(is_region("eu-west-1") && !is_region("") && !is_region("a.b/c"));
+    }
+
+    #[test]
+    fn a_request_is_led_to_hosts_of_the_same_store_and_to_the_same_path() {
+        let at = |base: &str| Place { base: base.to_owned(), region: "eu-west-1".to_owned() };
+        let bucket = "https://b.s3.us-east-1.amazonaws.com";
+        let other = "https://b.s3.eu-west-1.amazonaws.com";
+        let node = "https://s3.example.com/b";
+        for (base, to, expected) in [
+            (bucket, format!("{other}/a%20b/c?x=1"), None),
+            (bucket, format!("{other}/a%20b/c"), None),
+            (
+                node,
+                "https://node-7.example.com/b/a%20b/c".to_owned(),
+                Some("https://node-7.example.com/b"),
+            ),
+            (
+                node,
+                "https://node-7.example.com:9000/b/a%20b/c".to_owned(),
+                Some("https://node-7.example.com:9000/b"),
+            ),
+            (node, "/b/a%20b/c".to_owned(), Some(node)),
+            (node, "https://example.com/b/a%20b/c".to_owned(), None),
+            (node, "https://s3.example.com.evil.test/b/a%20b/c".to_owned(), None),
+            (node, "https://evilexample.com/b/a%20b/c".to_owned(), None),
+            (node, "https://node-7.example.com/b/other".to_owned(), None),
+            (node, "http://node-7.example.com/b/a%20b/c".to_owned(), None),
+            (node, "file:///b/a%20b/c".to_owned(), None),
+            (
+                "http://10.0.0.1:9000/b",
+                "http://10.0.0.1:9001/b/a%20b/c".to_owned(),
+                Some("http://10.0.0.1:9001/b"),
+            ),
+            (
+                "http://10.0.0.1:9000/b",
+                "https://10.0.0.1/b/a%20b/c".to_owned(),
+                Some("https://10.0.0.1/b"),
+            ),
+            ("http://10.0.0.1:9000/b", "http://20.0.0.1:9000/b/a%20b/c".to_owned(), None),
+            ("https://store.test/b", "https://other.test/b/a%20b/c".to_owned(), None),
+        ] {
+            let led = at(base).led(&format!("{base}/a%20b/c"), &to);
+            assert_eq!(led.map(|place| place.base).as_deref(), expected, "{base} {to}");
+        }
     }
 }

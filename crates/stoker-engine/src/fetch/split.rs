@@ -19,7 +19,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use crate::error::Result;
 use crate::sample::{Extent, Scheme};
 
-use super::attempt::Opened;
+use super::opened::Opened;
 use super::read::Reading;
 
 /// Larger reads are split.
@@ -31,10 +31,14 @@ const AT_ONCE: usize = 16;
 /// The place for a larger read is not made on a server's word.
 const LARGEST: u64 = 4 << 30;
 
+/// Whether an object's store promises to give parts of it.
+pub(super) fn promises_ranges(extent: &Extent) -> bool {
+    matches!(extent.object.scheme, Scheme::S3 | Scheme::Gs | Scheme::Az)
+}
+
 /// Whether a read of that size is split.
 pub(super) fn is_large(extent: &Extent, size: u64) -> bool {
-    let promises_ranges = matches!(extent.object.scheme, Scheme::S3 | Scheme::Gs | Scheme::Az);
-    promises_ranges && (LARGE + 1..=LARGEST).contains(&size)
+    promises_ranges(extent) && (LARGE + 1..=LARGEST).contains(&size)
 }
 
 /// Where the parts of so many bytes lie: in order, as equal as can be, none of them empty.

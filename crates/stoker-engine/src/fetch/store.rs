@@ -5,32 +5,29 @@
 //! `object_store` refuse or rewrite some of these). What can't be said in a URL, a `.` or `..`
 //! segment, is refused rather than fetched from somewhere else.
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+mod opener;
 
-use object_store::RetryConfig;
+use std::sync::{Arc, PoisonError, RwLock};
+
 use object_store::aws::AwsAuthorizer;
-use object_store::azure::{
-    AzureAuthorizer, AzureConfigKey, AzureCredential, MicrosoftAzureBuilder,
-};
+use object_store::azure::{AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpClient, HttpRequest};
-use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::gcp::GcpCredential;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use crate::error::FetchErrorKind;
-use crate::recipe;
 use crate::sample::{Location, Scheme};
 
 use super::address;
-use super::client::{Clients, Connector};
-use super::cloud::{Cloud, Provider};
-use super::credentials::{Aws, Means, Profiles, Settings};
+use super::cloud::Cloud;
+use super::credentials::Aws;
 use super::door::Credentials;
-use super::environment::Environment;
 use super::failure::Failure;
-use super::s3::{Bucket, Place, region};
+use super::s3::{Bucket, Place};
+
+pub(super) use opener::Opener;
 
 /// What stays as it is in a key: the unreserved characters and the slash.
 const KEY: AsciiSet =
@@ -61,140 +58,6 @@ enum Signer {
     Aws { keys: Arc<Aws>, requester_pays: bool },
     Gcp(Cloud<GcpCredential>),
     Azure { cloud: Cloud<AzureCredential>, account: String },
-}
-
-/// What stores are opened with; all of AWS's share their credentials.
-#[derive(Debug)]
-pub(super) struct Opener {
-    config: recipe::Fetch,
-    environment: Environment,
-    clients: Clients,
-    profile: OnceLock<Result<Settings, Failure>>,
-    aws: OnceLock<Arc<Aws>>,
-}
-
-impl Opener {
-    pub(super) fn new(config: &recipe::Fetch, environment: Environment) -> Self {
-        let clients = Clients::new(config, &environment);
-        let config = config.clone();
-        Self { config, environment, clients, profile: OnceLock::new(), aws: OnceLock::new() }
-    }
-
-    /// One with a test's own client for all stores.
-    #[cfg(test)]
-    pub(super) fn lent(config: &recipe::Fetch, client: HttpClient) -> Self {
-        let opener = Self::new(config, Environment::default());
-        Self { clients: Clients::lent(config, client), ..opener }
-    }
-
-    pub(super) fn open(&self, object: &Location) -> Result<Store, Failure> {
-        let bucket = &object.authority;
-        let remote = match object.scheme {
-            Scheme::File => return Ok(Store::Files),
-            Scheme::S3 => self.s3(bucket)?,
-            Scheme::Gs => self.gcs(bucket)?,
-            Scheme::Az => self.azure(bucket)?,
-            Scheme::Http | Scheme::Https => {
-                let client = self.clients.web().map_err(unconfigured)?;
-                Remote::new(client, Signer::Unsigned, String::new())
-            }
-        };
-        Ok(Store::Remote(Box::new(remote)))
-    }
-
-    fn s3(&self, bucket: &str) -> Result<Remote, Failure> {
-        let Self { config, environment, .. } = self;
-        let profile = self.profile.get_or_init(|| {
-            Profiles::read(environment).map(|profiles| profiles.settings(environment))
-        });
-        let profile = profile.clone()?;
-        let region = region(config, environment, &profile);
-        let bucket = Bucket::new(config, environment, &profile, bucket)?;
-        let place = bucket.place(&region)?;
-        let client = self.clients.stores().map_err(unconfigured)?;
-        let signer = if config.anonymous || environment.is_set("AWS_SKIP_SIGNATURE") {
-            Signer::Unsigned
-        } else {
-            let local = self.clients.local().map_err(unconfigured)?;
-            let (environment, remote) = (environment.clone(), client.clone());
-            let means = Means { environment, remote, local, region };
-            let keys = self.aws.get_or_init(|| Arc::new(Aws::new(means)));
-            let requester_pays =
-                config.requester_pays || self.environment.is_set("AWS_REQUEST_PAYER");
-            Signer::Aws { keys: Arc::clone(keys), requester_pays }
-        };
-        let origin = place.base.clone();
-        let place = RwLock::new(Arc::new(place));
-        Ok(Remote { client, signer, origin, place, bucket: Some(bucket) })
-    }
-
-    fn gcs(&self, bucket: &str) -> Result<Remote, Failure> {
-        let mut builder = GoogleCloudStorageBuilder::new()
-            .with_bucket_name(bucket)
-            .with_retry(credential_retries())
-            .with_http_connector(self.connector()?);
-        if let Some(path) = self.environment.get("SERVICE_ACCOUNT") {
-            builder = builder.with_service_account_path(path);
-        }
-        for (name, value) in self.environment.starting("GOOGLE_") {
-            if let Ok(key) = name.parse() {
-                builder = builder.with_config(key, value);
-            }
-        }
-        let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
-        let host = value(GoogleConfigKey::BaseUrl);
-        let host = host.unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
-        let anonymous = value(GoogleConfigKey::SkipSignature).is_some_and(|value| value == "true");
-        let signer = if self.config.anonymous || anonymous {
-            Signer::Unsigned
-        } else {
-            Signer::Gcp(Cloud::new(GCP_HINT, move || {
-                let store = builder.clone().build()?;
-                Ok(Arc::clone(store.credentials()) as Provider<_>)
-            })?)
-        };
-        let base = format!("{}/{bucket}", host.trim_end_matches('/'));
-        Ok(Remote::new(self.clients.stores().map_err(unconfigured)?, signer, base))
-    }
-
-    fn azure(&self, container: &str) -> Result<Remote, Failure> {
-        let mut builder = MicrosoftAzureBuilder::new()
-            .with_container_name(container)
-            .with_retry(credential_retries())
-            .with_http_connector(self.connector()?);
-        if let Some(endpoint) = self.environment.get("IDENTITY_ENDPOINT") {
-            builder = builder.with_msi_endpoint(endpoint);
-        }
-        for (name, value) in self.environment.starting("AZURE_") {
-            if let Ok(key) = name.parse() {
-                builder = builder.with_config(key, value);
-            }
-        }
-        let value = |key| builder.get_config_value(&key).filter(|value| !value.is_empty());
-        let account = value(AzureConfigKey::AccountName).ok_or_else(|| {
-            unconfigured("no Azure storage account is named").hint("set AZURE_STORAGE_ACCOUNT_NAME")
-        })?;
-        let host = value(AzureConfigKey::Endpoint)
-            .unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
-        let anonymous = value(AzureConfigKey::SkipSignature).is_some_and(|value| value == "true");
-        let signer = if self.config.anonymous || anonymous {
-            Signer::Unsigned
-        } else {
-            let cloud = Cloud::new(AZURE_HINT, move || {
-                let store = builder.clone().build()?;
-                Ok(Arc::clone(store.credentials()) as Provider<_>)
-            })?;
-            Signer::Azure { cloud, account }
-        };
-        let base = format!("{}/{container}", host.trim_end_matches('/'));
-        Ok(Remote::new(self.clients.stores().map_err(unconfigured)?, signer, base))
-    }
-
-    fn connector(&self) -> Result<Connector, Failure> {
-        let stores = self.clients.stores().map_err(unconfigured)?;
-        let local = self.clients.local().map_err(unconfigured)?;
-        Ok(Connector { stores, local })
-    }
 }
 
 impl Remote {
@@ -331,19 +194,9 @@ impl Remote {
     }
 }
 
-const GCP_HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS, or set fetch.anonymous = true for \
-                        public data";
-const AZURE_HINT: &str = "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or set \
-                          fetch.anonymous = true for public data";
-
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped with it")]
 fn unconfigured(error: impl ToString) -> Failure {
     Failure::permanent(FetchErrorKind::Unconfigured, error.to_string())
-}
-
-/// Token services are asked twice.
-fn credential_retries() -> RetryConfig {
-    RetryConfig { max_retries: 1, retry_timeout: Duration::from_secs(2), ..RetryConfig::default() }
 }
 
 #[cfg(test)]
@@ -351,6 +204,7 @@ mod tests {
     use object_store::client::HttpRequestBody;
 
     use super::*;
+    use crate::recipe;
 
     /// What the tests of errors can't see: nothing that holds a secret shows it, not even to us.
     #[test]
@@ -367,7 +221,8 @@ mod tests {
             ("AZURE_STORAGE_ACCOUNT_NAME", "me"),
             ("AZURE_STORAGE_ACCOUNT_KEY", "cGxhbnRlZA=="),
         ];
-        let opener = Opener::new(&recipe::Fetch::default(), variables.into_iter().collect());
+        let opener =
+            Opener::new(&recipe::Fetch::default(), variables.into_iter().collect(), Arc::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         for scheme in [Scheme::S3, Scheme::Gs, Scheme::Az] {
             let object = Location { scheme, authority: "bucket".into(), key: "key".into() };

@@ -1,5 +1,6 @@
 //! What is known of one store while it is read from, and what follows from it: how many requests it
-//! may be sent, whether a failed one may be repeated soon, when one is late, what rate is usual.
+//! may be sent, whether a failed one may be repeated soon, when one is late, what rate is usual, how
+//! far apart two parts may lie that one request brings.
 //!
 //! All of it forgets, is bounded in size, and is learned anew by each fetcher.
 
@@ -12,10 +13,20 @@ use crate::metrics::{Metrics, Recent};
 
 use super::Urgency;
 use super::congestion::{Congestion, SIZES};
-use super::failure::Again;
+use super::failure::Failure;
 use super::quota::{Quota, Spare};
 use super::slots::{Coming, Lane, Slot, Slots};
 
+/// What a body may stop for, as a multiple of the time in which 95 % of first bytes come; and at
+/// least, as long as little is known, and how few answers tell.
+const PAUSE: f64 = 8.0;
+pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(500);
+const UNKNOWN_PAUSE: Duration = Duration::from_secs(2);
+const TELLING_FEW: u32 = 8;
+/// Bytes between two parts that are read through rather than asked around, as long as nothing is
+/// measured: 15 ms at 70 MB/s. What is measured stays within the bounds.
+const UNMEASURED_GAP: u64 = 1 << 20;
+const GAP: (u64, u64) = (64 << 10, 4 << 20);
 /// Share of requests that are in time.
 const IN_TIME: f64 = 0.95;
 /// How many times to first byte, and rates, must be known before one is called usual.
@@ -62,6 +73,8 @@ struct Known {
     congestion: Congestion,
     quota: Quota,
     spare: Spare,
+    /// Bodies that may be given up.
+    bodies: Spare,
     /// Microseconds to first byte of first requests.
     first_bytes: [Recent; SIZES],
     /// Bytes per second of bodies.
@@ -73,7 +86,8 @@ impl Traffic {
         let known = Known {
             congestion: Congestion::new(bound),
             quota: Quota::default(),
-            spare: Spare::default(),
+            spare: Spare::of_requests(),
+            bodies: Spare::of_bodies(),
             first_bytes: [(); SIZES].map(|()| Recent::new(MEMORY)),
             rates: Recent::new(MEMORY),
         };
@@ -118,8 +132,8 @@ impl Traffic {
     }
 
     /// Whether a failed request may be repeated soon.
-    pub(super) fn may_retry(&self, again: Again) -> bool {
-        self.known().quota.spend(again)
+    pub(super) fn may_retry(&self, failure: &Failure) -> bool {
+        self.known().quota.spend(failure)
     }
 
     /// A first request is sent: from when on it is late, if that is known and a second one may help.
@@ -153,8 +167,37 @@ impl Traffic {
         self.known().spare.give_back();
     }
 
+    /// A body begins.
+    pub(super) fn begins(&self) {
+        self.known().bodies.sent();
+    }
+
+    /// How long a body may stop, but for `most`, before it is looked at.
+    pub(super) fn pause(&self, most: Duration) -> Duration {
+        let usual = self.known().first_byte(IN_TIME);
+        let pause = usual.map_or(UNKNOWN_PAUSE, |usual| usual.mul_f64(PAUSE).max(LEAST_PAUSE));
+        pause.min(most)
+    }
+
+    /// A body stopped, or only drips: whether it may be given up for another request.
+    pub(super) fn stops(&self) -> bool {
+        self.known().bodies.late()
+    }
+
+    /// Bytes that one connection carries in the time that a request takes to be answered.
+    pub(super) fn gap(&self) -> u64 {
+        let known = self.known();
+        match (known.first_byte(0.5), known.rates.quantile(0.5, TELLING_FEW)) {
+            (Some(first_byte), Some(rate)) => {
+                ((first_byte.as_secs_f64() * rate) as u64).clamp(GAP.0, GAP.1)
+            }
+            _ => UNMEASURED_GAP,
+        }
+    }
+
     /// A body came, in that time.
     pub(super) fn came(&self, bytes: u64, time: Duration) {
+        self.known().bodies.in_time();
         if bytes >= TELLING {
             let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
             self.known().rates.add(rate);
@@ -171,6 +214,15 @@ impl Traffic {
     }
 }
 
+impl Known {
+    /// The time that this share of first bytes does not exceed, of the smallest requests of which some
+    /// are known.
+    fn first_byte(&self, share: f64) -> Option<Duration> {
+        let known = self.first_bytes.iter().find_map(|times| times.quantile(share, TELLING_FEW));
+        known.map(|micros| Duration::from_secs_f64(micros / 1e6))
+    }
+}
+
 impl Drop for Traffic {
     fn drop(&mut self) {
         let limit = self.known().congestion.limit();
@@ -180,4 +232,50 @@ impl Drop for Traffic {
 
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic() -> Traffic {
+        let metrics = Arc::<Metrics>::default();
+        Traffic::new(0, 64, Slots::new(64, Arc::clone(&metrics)), metrics)
+    }
+
+    #[test]
+    fn the_gap_is_what_a_connection_carries_while_a_request_waits() {
+        let (traffic, milliseconds) = (traffic(), Duration::from_millis);
+        for number in 0..TELLING_FEW {
+            assert_eq!(traffic.gap(), UNMEASURED_GAP, "{number}");
+            traffic.waited(Size::Untold, milliseconds(30));
+            traffic.came(1 << 20, milliseconds(20));
+            traffic.came(TELLING - 1, milliseconds(1));
+        }
+        // 30 ms at 1 MiB in 20 ms; what is known is known to a tenth.
+        let is_near = |kib: u64| (1300..1800).contains(&kib);
+        assert!(is_near(traffic.gap() >> 10), "{}", traffic.gap());
+        // One answer that hangs is not the rule.
+        traffic.waited(Size::Untold, Duration::from_secs(50));
+        assert!(is_near(traffic.gap() >> 10), "{}", traffic.gap());
+        (0..100).for_each(|_| traffic.waited(Size::Small, milliseconds(1)));
+        assert_eq!(traffic.gap(), GAP.0);
+    }
+
+    #[test]
+    fn a_body_may_stop_for_as_long_as_the_store_is_slow_and_no_longer_than_is_configured() {
+        let traffic = traffic();
+        let pause = || traffic.pause(Duration::from_secs(10));
+        assert_eq!(pause(), UNKNOWN_PAUSE);
+        (0..TELLING_FEW).for_each(|_| traffic.waited(Size::Small, Duration::from_millis(30)));
+        assert_eq!(pause(), LEAST_PAUSE);
+        (0..100).for_each(|_| traffic.waited(Size::Small, Duration::from_millis(250)));
+        let known = pause().as_secs_f64();
+        assert!((1.8..2.2).contains(&known), "{known}");
+        (0..1000).for_each(|_| traffic.waited(Size::Small, Duration::from_secs(3)));
+        assert_eq!(pause(), Duration::from_secs(10));
+        // Where many bodies stop, the store is slow.
+        let given_up = (0..100).filter(|_| traffic.stops()).count();
+        assert_eq!(given_up, 4, "what there is at first");
+    }
 }

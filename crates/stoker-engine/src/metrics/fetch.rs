@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CacheMeter, CacheReport, Counter, Gauge, Histogram, Spread};
+use super::{CacheMeter, CacheReport, Causes, Counter, Gauge, Histogram, RetriesReport, Spread};
 use crate::error::Bytes;
 
 /// What the fetch room counts beyond its meter.
 #[derive(Debug, Default)]
 pub struct FetchMeter {
-    /// Requests sent, retries included.
+    /// Requests sent, retries included; reads of local files are none.
     pub requests: Counter,
     /// Requests that repeated a failed one.
     pub retries: Counter,
+    /// Why they did.
+    pub causes: Causes,
+    /// Times that credentials were had anew, and were others.
+    pub credential_renewals: Counter,
     /// Requests in flight.
     pub in_flight: Gauge,
     /// The local cache.
@@ -60,10 +64,16 @@ pub struct FetchMeter {
 /// Requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FetchReport {
-    /// Requests sent, retries included.
+    /// Requests sent, retries included; reads of local files are none.
     pub requests: u64,
     /// Requests that repeated a failed one.
     pub retries: u64,
+    /// Why they did.
+    #[serde(flatten)]
+    pub causes: RetriesReport,
+    /// Times that credentials were had anew, and were others.
+    #[serde(default)]
+    pub credential_renewals: u64,
     /// Most requests in flight at once.
     pub peak_in_flight: u64,
     /// Requests that may be in flight now, added up over the stores in use.
@@ -131,6 +141,8 @@ impl FetchReport {
         Self {
             requests: meter.requests.get(),
             retries: meter.retries.get(),
+            causes: RetriesReport::of(&meter.causes),
+            credential_renewals: meter.credential_renewals.get(),
             peak_in_flight: meter.in_flight.peak(),
             limit: meter.limit.get(),
             queued_seconds: Duration::from_nanos(meter.queued_nanos.get()).as_secs_f64(),
@@ -179,6 +191,10 @@ impl fmt::Display for FetchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { requests, retries, peak_in_flight, .. } = self;
         writeln!(f, "requests: {requests} ({retries} retries), at most {peak_in_flight} at once")?;
+        write!(f, "{}", self.causes)?;
+        if self.credential_renewals > 0 {
+            writeln!(f, "credentials: had anew {} times", self.credential_renewals)?;
+        }
         if let (Some(p50), Some(p95), Some(p99)) =
             (self.first_byte_p50_seconds, self.first_byte_p95_seconds, self.first_byte_p99_seconds)
         {

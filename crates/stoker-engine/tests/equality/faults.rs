@@ -1,10 +1,11 @@
 //! The fault matrix: what each fault of a store does to a run over lines and single images, shards
 //! of tar and a table, from listing and indexing to the last batch.
 //!
-//! A fault that passes leaves the batches as they are, to the byte, and is found among the retries.
-//! One that stays ends the run with an error that says what was read, how often and what came. What
-//! the client does not do yet is in [`OPEN`]: a cell of it that begins to pass fails its test, until
-//! it is taken out. The matrix is one long file: its rows are read beside the rule that judges them.
+//! A fault that passes leaves the batches as they are, to the byte, and is found among the retries,
+//! by its cause. One that stays ends the run with an error that says what was read, how often and what
+//! came; that it does so by the deadline is held under a clock that jumps, in the room itself
+//! (`fetch/simulation`). The matrix is one long file: its rows are read beside the rule that judges
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,23 +14,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use stoker_engine::error::{Error, FetchError, FetchErrorKind};
 use stoker_engine::loader::{Loader, Next};
-use stoker_engine::metrics::FetchReport;
+use stoker_engine::metrics::{FetchReport, RetriesReport};
 use stoker_engine::recipe::Recipe;
 use stoker_s3::{Backend, Config, Fault, Faults, Operation, Rule, Server, Throttle};
 
 use super::formats::{self, Chat};
 use super::{PATIENCE, Seen, common, rank, see};
-
-/// Cells that fail today, and why.
-const OPEN: [(&str, &str); 4] = [
-    ("passing short-untold of a whole object", "an answer without a length is taken as it comes"),
-    ("passing expired at a HEAD", "without a body, its answer says no more than 400"),
-    ("passing redirect", "another region is not asked, only named"),
-    ("staying drip", "only silence is noticed, not a trickle"),
-];
-
-/// How long a run may show nothing in a cell of [`OPEN`], some of which hang.
-const IMPATIENCE: Duration = Duration::from_secs(3);
 
 /// A store with the same samples in three formats.
 struct Bed {
@@ -73,6 +63,8 @@ impl Bed {
     }
 
     fn recipe(&self, indexes: &Path, attempts: u32) -> Recipe {
+        // What drips for ever is given up when it has taken its share of the deadline.
+        let deadline = if attempts == TRIES { "6s" } else { "5min" };
         let dataset = |(name, source): (&str, &str)| json!({"name": name, "source": format!("s3://data/{source}"), "index-dir": indexes});
         let sources =
             [("lines", "train.jsonl"), ("shards", "packed-*.tar"), ("table", "table.parquet")];
@@ -83,6 +75,7 @@ impl Bed {
                 "endpoint": self.server.endpoint(),
                 "anonymous": true,
                 "attempts": attempts,
+                "deadline": deadline,
                 "read-timeout": "600ms",
             },
             "plan": {"epochs": 1, "shuffle": "none"},
@@ -94,7 +87,7 @@ impl Bed {
     }
 
     /// Drains the recipe, with nothing known from before.
-    fn run(&self, faults: &Faults, attempts: u32, patience: Duration) -> Run {
+    fn run(&self, faults: &Faults, attempts: u32) -> Run {
         // Two shards make two pages.
         let faults = Faults { seed: 3, page_size: Some(1), ..faults.clone() };
         self.server.set_faults(&faults).unwrap();
@@ -104,7 +97,7 @@ impl Bed {
         let mut seen = Vec::new();
         let end = match &loader {
             Ok(loader) => loop {
-                match loader.next(patience) {
+                match loader.next(PATIENCE) {
                     Ok(Next::Batch(batch)) => seen.push(see(&batch)),
                     Ok(Next::End) => break End::Whole,
                     Ok(Next::Waiting) => break End::Hangs,
@@ -126,10 +119,11 @@ impl Bed {
 
     /// A run without faults.
     fn clean(&self) -> Run {
-        let run = self.run(&Faults::default(), 8, PATIENCE);
+        let run = self.run(&Faults::default(), 8);
         assert!(matches!(run.end, End::Whole), "{:?}", run.end);
         assert_eq!(run.injected, BTreeMap::new());
-        assert_eq!(run.report.as_ref().map(|report| report.retries), Some(0));
+        let report = run.report.as_ref().unwrap();
+        assert_eq!((report.retries, report.requests), (0, run.requests), "as the server counts");
         run
     }
 }
@@ -145,15 +139,30 @@ fn same(run: &Run, clean: &[Seen]) -> Result<(), String> {
     if run.injected.is_empty() {
         return Err("nothing went wrong".to_owned());
     }
-    // A drip and a short pause are slow, and closed connections are no failures of requests.
-    let harmless = ["drip", "pause", "idle-close", "close-after"];
-    let failures = run.injected.iter().filter(|(name, _)| !harmless.contains(&name.as_str()));
-    let failures: u64 = failures.map(|(_, count)| count).sum();
     let report = run.report.as_ref().ok_or("no report")?;
-    if report.retries < failures {
-        return Err(format!("{} retries for {:?}", report.retries, run.injected));
+    let counted = |causes: fn(&RetriesReport) -> u64| causes(&report.causes);
+    let mut failures = BTreeMap::new();
+    for (fault, count) in &run.injected {
+        let (cause, retries) = match fault.as_str() {
+            // These are slow, or no failures of requests.
+            "drip" | "pause" | "idle-close" | "close-after" => continue,
+            "refuse" | "reset" | "reset-body" | "hang-up" | "hang-up-body" => {
+                ("connection", counted(|it| it.connection))
+            }
+            "stall" => ("stalled", counted(|it| it.stalled)),
+            "status-503" | "status-429" | "slow-down" => ("busy", counted(|it| it.busy)),
+            "status-500" => ("failed", counted(|it| it.failed)),
+            // The answer to HEAD has no words that say so.
+            "expired" => ("credentials", counted(|it| it.credentials + it.failed)),
+            "redirect" => ("redirected", counted(|it| it.redirected)),
+            _ => ("wrong", counted(|it| it.wrong)),
+        };
+        let (sum, _) = failures.entry(cause).or_insert((0, retries));
+        *sum += count;
     }
-    Ok(())
+    let lacking = failures.iter().find(|(_, (failures, retries))| retries < failures);
+    let causes = &report.causes;
+    lacking.map_or(Ok(()), |(cause, _)| Err(format!("{cause}: {causes:?} for {:?}", run.injected)))
 }
 
 /// Whether the run ended with the error that is to be expected.
@@ -181,23 +190,11 @@ fn is(key: &str, extension: &str) -> bool {
     key.rsplit_once('.').is_some_and(|(_, end)| end == extension)
 }
 
-/// Fails for what fails and is not open, and for what is open and does not fail; tells what is open.
-fn settle(cells: impl Iterator<Item = (String, Result<(), String>)>) -> String {
-    let (mut wrong, mut open) = (Vec::new(), Vec::new());
-    for (name, result) in cells {
-        match (OPEN.iter().find(|(cell, _)| *cell == name), result) {
-            (None, Ok(())) => {}
-            (None, Err(reason)) => wrong.push(format!("{name}: {reason}")),
-            (Some((_, why)), Err(reason)) => open.push(format!("{name}: {why}: {reason}")),
-            (Some(_), Ok(())) => wrong.push(format!("{name} passes: take it out of OPEN")),
-        }
-    }
+/// Fails for the cells that fail, all of them at once.
+fn settle(cells: impl Iterator<Item = (&'static str, Result<(), String>)>) {
+    let wrong = cells.filter_map(|(name, result)| Some(format!("{name}: {}", result.err()?)));
+    let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    open.join("\n")
-}
-
-fn patience(name: &str) -> Duration {
-    if OPEN.iter().any(|(open, _)| *open == name) { IMPATIENCE } else { PATIENCE }
 }
 
 const IMAGES: &str = "*.jpg";
@@ -216,6 +213,11 @@ fn silence() -> Fault {
 
 fn redirect() -> Fault {
     Fault::Redirect { status: None, region: Some("eu-west-1".into()), endpoint: None }
+}
+
+/// To where the request came from.
+fn for_now(endpoint: &str) -> Fault {
+    Fault::Redirect { status: Some(307), region: None, endpoint: Some(endpoint.to_owned()) }
 }
 
 /// Some of the requests meet it, and no request twice.
@@ -246,8 +248,8 @@ fn rules(rule: Rule) -> Faults {
     Faults { rules: vec![rule], ..Faults::default() }
 }
 
-/// Faults that pass.
-fn passing() -> Vec<(&'static str, Faults)> {
+/// Faults that pass; `endpoint` is the server's.
+fn passing(endpoint: &str) -> Vec<(&'static str, Faults)> {
     let listing = |fault| Rule {
         operations: vec![Operation::List],
         later_pages: true,
@@ -272,6 +274,7 @@ fn passing() -> Vec<(&'static str, Faults)> {
         ("expired at a HEAD", rules(head(some(1.0, Fault::Expired { status: None })))),
         ("expired 403", rules(with_words(some(0.3, Fault::Expired { status: Some(403) })))),
         ("redirect", rules(some(0.3, redirect()))),
+        ("redirect for now", rules(some(0.3, for_now(endpoint)))),
         ("wrong-range", rules(some(0.3, Fault::WrongRange {}))),
         ("no-range", rules(some(0.3, Fault::NoRange {}))),
         ("whole-object", rules(some(0.3, Fault::WholeObject {}))),
@@ -305,18 +308,17 @@ fn passing() -> Vec<(&'static str, Faults)> {
 fn a_fault_that_passes_leaves_the_batches_as_they_are() {
     let bed = Bed::new(9);
     let clean = bed.clean().seen;
-    let cells = passing().into_iter().map(|(name, faults)| {
-        let name = format!("passing {name}");
-        let mut run = bed.run(&faults, 8, patience(&name));
+    let cells = passing(&bed.server.endpoint()).into_iter().map(|(name, faults)| {
+        let mut run = bed.run(&faults, 8);
         // A stall that ends soon is one that nobody has to notice.
-        if name == "passing pause" {
+        if name == "pause" {
             let pauses = run.injected.remove("stall").map(|count| ("pause".to_owned(), count));
             run.injected.extend(pauses);
         }
         let result = same(&run, &clean);
         (name, result)
     });
-    println!("{}", settle(cells));
+    settle(cells);
 }
 
 /// Attempts where a fault stays.
@@ -332,7 +334,7 @@ struct Staying {
     status: Option<u16>,
 }
 
-fn staying() -> Vec<Staying> {
+fn staying(endpoint: &str) -> Vec<Staying> {
     use FetchErrorKind::{Changed, Denied, Transient, Unconfigured};
     let (image, shard) = ("*images/000003.jpg", "*packed-1.tar");
     let cell = |name, fault, key, kind, status| Staying { name, fault, key, kind, status };
@@ -349,11 +351,13 @@ fn staying() -> Vec<Staying> {
         cell("error-body of a part", Fault::ErrorBody {}, shard, Transient, None),
         cell("expired", Fault::Expired { status: None }, image, Denied, Some(400)),
         cell("redirect", redirect(), shard, Unconfigured, Some(301)),
+        cell("redirect for now", for_now(endpoint), image, Unconfigured, Some(307)),
         cell("wrong-range", Fault::WrongRange {}, shard, Transient, None),
         cell("no-range", Fault::NoRange {}, shard, Transient, None),
         cell("whole-object", Fault::WholeObject {}, shard, Transient, None),
         cell("short-told", Fault::Short { at: None, told: true }, shard, Transient, None),
-        cell("short-untold", untold, shard, Transient, None),
+        cell("short-untold", untold.clone(), shard, Transient, None),
+        cell("short-untold of a whole object", untold, image, Transient, None),
         cell("silence", Fault::Stall { at: Some(0), lasts: None }, image, Transient, None),
         cell("drip", Fault::Drip { rate: 5 }, image, Transient, None),
         cell("replaced", Fault::Replaced {}, shard, Changed, Some(412)),
@@ -363,16 +367,14 @@ fn staying() -> Vec<Staying> {
 #[test]
 fn a_fault_that_stays_ends_the_run_by_its_name() {
     let bed = Bed::new(9);
-    let cells = staying().into_iter().map(|cell| {
-        let name = format!("staying {}", cell.name);
+    let cells = staying(&bed.server.endpoint()).into_iter().map(|cell| {
         // What is read of a shard from its first byte on is its index.
         let bytes = is(cell.key, "tar").then_some((1, u64::MAX));
         let faults = rules(of(cell.key, Rule { bytes, ..Rule::new(cell.fault.clone()) }));
-        let run = bed.run(&faults, TRIES, patience(&name));
-        let result = named(&run, &cell);
-        (name, result)
+        let run = bed.run(&faults, TRIES);
+        (cell.name, named(&run, &cell))
     });
-    println!("{}", settle(cells));
+    settle(cells);
 }
 
 /// Nobody listens: any read may be the first to notice.
@@ -381,7 +383,7 @@ fn a_store_that_is_gone_ends_the_run() {
     let bed = Bed::new(3);
     let gone = Fault::Refuse { lasts: Some(PATIENCE * 10) };
     let rule = of("*images/000001.jpg", Rule::new(gone));
-    let run = bed.run(&rules(rule), TRIES, PATIENCE);
+    let run = bed.run(&rules(rule), TRIES);
     let End::Failed(Error::Fetch(error)) = &run.end else { panic!("{:?}", run.end) };
     assert_eq!((error.kind, error.attempts), (FetchErrorKind::Transient, TRIES), "{error}");
 }
@@ -401,7 +403,8 @@ fn five_percent_of_all_faults_together_cost_at_most_a_quarter_more_requests() {
         Rule::new(status(503, None, false)),
         Rule::new(status(429, Some(1), false)),
         parts(Fault::ErrorBody {}),
-        with_words(Rule::new(Fault::Expired { status: None })),
+        Rule::new(Fault::Expired { status: None }),
+        Rule::new(redirect()),
         Rule::new(Fault::WrongRange {}),
         Rule::new(Fault::NoRange {}),
         Rule::new(Fault::WholeObject {}),
@@ -413,11 +416,9 @@ fn five_percent_of_all_faults_together_cost_at_most_a_quarter_more_requests() {
     ];
     let share = 0.05 / together.len() as f64;
     let rules = together.map(|rule| Rule { share, requests: None, ..rule });
-    let run = bed.run(&Faults { rules: rules.into(), ..Faults::default() }, 8, PATIENCE);
+    let run = bed.run(&Faults { rules: rules.into(), ..Faults::default() }, 8);
     same(&run, &clean.seen).unwrap();
-    // What the client counts has the rows of the table in it, which lie on the disk.
-    let [sent, usual] = [&run, &clean].map(|run| run.report.as_ref().unwrap().requests);
-    let more = sent - usual;
+    let more = run.requests - clean.requests;
     println!("{} requests, {more} more for {:?}", clean.requests, run.injected);
     assert!(more * 4 <= clean.requests, "{more} more for {}", clean.requests);
 }
@@ -429,7 +430,7 @@ fn altered_bytes_are_not_noticed_by_their_answers() {
     let bed = Bed::new(3);
     let clean = bed.clean().seen;
     for fault in [Fault::Flip { at: None }, Fault::RepeatHalf {}] {
-        let run = bed.run(&rules(of(IMAGES, Rule::new(fault))), 8, PATIENCE);
+        let run = bed.run(&rules(of(IMAGES, Rule::new(fault))), 8);
         assert!(!run.injected.is_empty());
         assert!(run.seen != clean, "the images are not what they were");
         assert!(!matches!(run.end, End::Failed(Error::Fetch(_))), "{:?}", run.end);

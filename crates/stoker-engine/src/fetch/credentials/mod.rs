@@ -23,6 +23,7 @@ pub(super) use profile::{Profiles, Settings};
 pub(super) use renewing::{Lent, Obtained, Remedy, Renewing};
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chain::Chain;
@@ -31,6 +32,7 @@ use object_store::aws::AwsCredential;
 use object_store::client::HttpClient;
 
 use crate::error::FetchErrorKind;
+use crate::metrics::Metrics;
 
 use super::door::Credentials;
 use super::environment::Environment;
@@ -43,8 +45,8 @@ pub(super) struct Aws {
 }
 
 impl Aws {
-    pub(super) fn new(means: Means) -> Self {
-        Self { chain: Chain::new(means), renewing: Renewing::default() }
+    pub(super) fn new(means: Means, metrics: Arc<Metrics>) -> Self {
+        Self { chain: Chain::new(means), renewing: Renewing::new(metrics) }
     }
 
     pub(super) async fn get(&self) -> Result<Lent<AwsCredential>, Failure> {

@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::metrics::Metrics;
+
 use super::super::failure::{Again, Failure};
 
 /// How long before their end credentials are had anew, at most; a fifth of their life otherwise.
@@ -53,6 +55,7 @@ pub(in crate::fetch) struct Renewing<C> {
     state: Mutex<State<C>>,
     /// Held by the one who asks.
     asking: tokio::sync::Mutex<()>,
+    metrics: Arc<Metrics>,
 }
 
 struct State<C> {
@@ -85,14 +88,12 @@ impl<C> Held<C> {
     }
 }
 
-impl<C> Default for Renewing<C> {
-    fn default() -> Self {
-        let state = State { held: None, failed: None };
-        Self { state: Mutex::new(state), asking: tokio::sync::Mutex::default() }
-    }
-}
-
 impl<C: PartialEq> Renewing<C> {
+    pub(in crate::fetch) fn new(metrics: Arc<Metrics>) -> Self {
+        let state = Mutex::new(State { held: None, failed: None });
+        Self { state, asking: tokio::sync::Mutex::default(), metrics }
+    }
+
     /// Credentials that are good now, as far as anyone knows; `obtain` has them from their source.
     pub(in crate::fetch) async fn get<F>(
         &self,
@@ -122,8 +123,15 @@ impl<C: PartialEq> Renewing<C> {
             return Err(failure);
         }
         let obtained = obtain().await;
-        let settled = self.state().settle(obtained, Instant::now());
+        let (before, settled) = {
+            let mut state = self.state();
+            let before = state.held.as_ref().map(|held| held.number);
+            (before, state.settle(obtained, Instant::now()))
+        };
         drop(asking);
+        if let (Some(before), Ok(lent)) = (before, &settled) {
+            self.metrics.fetch.credential_renewals.add(lent.number - before);
+        }
         settled
     }
 
@@ -254,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_hundred_reads_that_wait_ask_once_before_and_once_after_a_refusal() {
-        let (renewing, asked) = (Renewing::default(), AtomicU32::new(0));
+        let (renewing, asked) = (Renewing::new(Arc::default()), AtomicU32::new(0));
         let obtain = || async {
             // Long enough for all the others to come.
             for _ in 0..10 {
@@ -271,12 +279,13 @@ mod tests {
                 renewing.refused(lent.number, &expired());
             }
             assert_eq!(asked.load(Ordering::Relaxed), round + 1);
+            assert_eq!(renewing.metrics.fetch.credential_renewals.get(), u64::from(round));
         }
     }
 
     #[test]
     fn reads_that_wait_for_a_failure_share_it() {
-        let (renewing, asked) = (Renewing::<u32>::default(), AtomicU32::new(0));
+        let (renewing, asked) = (Renewing::<u32>::new(Arc::default()), AtomicU32::new(0));
         let obtain = || async {
             asked.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
@@ -342,7 +351,7 @@ mod tests {
             (Some(3600), expired(), Again::Later, "log in"),
             (Some(3600), unknown(), Again::Never, "check it"),
         ] {
-            let renewing = Renewing::default();
+            let renewing = Renewing::new(Arc::default());
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let get = || runtime.block_on(renewing.get(|| async { Ok(obtained(70, life)) }));
             renewing.refused(get().map_err(|failure| failure.reason).unwrap().number, &said);

@@ -71,6 +71,16 @@ pub(super) enum Fault {
     WholeObject,
     /// The object is replaced before the answer.
     Replaced,
+    /// The body ends too early, and nothing said how long it is.
+    Untold,
+    /// The body comes at a few bytes a second.
+    Trickle,
+    /// An error with the status of an answer.
+    ErrorBody,
+    /// The credentials have ended.
+    Expired,
+    /// The object is where it was asked for.
+    Redirect,
 }
 
 /// How the store behaves.
@@ -182,7 +192,7 @@ impl SimStore {
         }
         {
             let mut state = self.state.lock().unwrap();
-            state.asked += 1;
+            state.asked += u64::from(fault != Some(Fault::Refused));
             let length = asked.as_ref().map_or(size(key), |range| range.end - range.start);
             let whole = first_byte + length as f64 / rate;
             state.firsts.entry(key).or_insert((Instant::now(), whole));
@@ -206,6 +216,11 @@ impl SimStore {
             }
             return Ok(answer);
         }
+        if let Some(mut answer) = fault.and_then(refusal) {
+            put(&mut answer, "content-type", "application/xml");
+            put(&mut answer, "location", &request.uri().to_string());
+            return Ok(answer);
+        }
         let (version, bytes) = (self.version(key), content(key, self.version(key)));
         let etag = format!("\"{version}\"");
         if header(IF_MATCH).is_some_and(|wanted| wanted != etag) {
@@ -226,7 +241,9 @@ impl SimStore {
         } else {
             reply(status, HttpResponseBody::new(body))
         };
-        put(&mut answer, "content-length", &sent.len().to_string());
+        if fault != Some(Fault::Untold) || head {
+            put(&mut answer, "content-length", &sent.len().to_string());
+        }
         if weather.versions {
             put(&mut answer, "etag", &etag);
         }
@@ -242,7 +259,18 @@ impl SimStore {
 
 fn range(text: &str) -> Range<usize> {
     let (first, last) = text.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
-    first.parse().unwrap()..last.parse::<usize>().unwrap() + 1
+    first.parse().unwrap()..last.parse().map_or(usize::MAX, |last: usize| last + 1)
+}
+
+/// An answer that has nothing of the object.
+fn refusal(fault: Fault) -> Option<HttpResponse> {
+    let (status, code) = match fault {
+        Fault::ErrorBody => (200, "InternalError"),
+        Fault::Expired => (400, "ExpiredToken"),
+        Fault::Redirect => (307, "TemporaryRedirect"),
+        _ => return None,
+    };
+    Some(reply(status, format!("<Error><Code>{code}</Code></Error>").into()))
 }
 
 fn error(kind: HttpErrorKind) -> HttpError {
@@ -316,13 +344,14 @@ impl SimBody {
             }
         };
         match fault {
-            Some(Fault::ResetBody | Fault::ShortBody | Fault::Stall) => {
+            Some(Fault::ResetBody | Fault::ShortBody | Fault::Stall | Fault::Untold) => {
                 send(bytes.slice(..cut), rate, Self::CHUNK);
             }
             Some(Fault::Drip) => {
                 send(bytes.slice(..cut), rate, Self::CHUNK);
                 send(bytes.slice(cut..), 100_000.0, 10_000);
             }
+            Some(Fault::Trickle) => send(bytes.clone(), 5.0, 10),
             _ => send(bytes.clone(), rate, Self::CHUNK),
         }
         match fault {

@@ -1,21 +1,34 @@
-//! A request in flight: what is counted and traced of it, from when it has a slot until its body was
-//! read or it was given up.
+//! A request in flight: what it holds, counts and tells a trace, and its exchange with the store.
+//!
+//! A request is counted when it was sent: one that found no connection was not, and what is read of
+//! a local file is none.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use object_store::client::{HttpError, HttpErrorKind, HttpRequest, HttpResponse};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Duration, Instant, timeout};
 
-use crate::metrics::{Argument, Count, Metrics, Room, nanos};
+use crate::metrics::{Argument, Cause, Count, Counter, Metrics, Room, nanos};
 use crate::sample::Location;
 
-use super::attempt::{Ask, Limits};
+use super::attempt::Ask;
 use super::failure::{Again, Failure};
 use super::refusal::{Refusal, Secrets, refusal};
 use super::slots::Slot;
 use super::store::Remote;
 use super::traffic::{Size, Traffic};
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Without a byte.
+    pub(super) silence: Duration,
+    /// At most until then.
+    pub(super) until: Instant,
+    /// For how long a body is borne that can't be there until then.
+    pub(super) patience: Duration,
+}
 
 /// A request in flight: holds one of the slots and counts, until it is dropped.
 #[derive(Debug)]
@@ -24,6 +37,7 @@ pub(super) struct InFlight {
     pub(super) traffic: Arc<Traffic>,
     pub(super) limits: Limits,
     pub(super) since: Instant,
+    is_request: bool,
     asked: Option<Asked>,
     _slot: Slot,
 }
@@ -38,17 +52,29 @@ struct Asked {
 }
 
 impl InFlight {
+    /// Begins a request to a store.
     pub(super) fn begin(
         metrics: Arc<Metrics>,
         traffic: Arc<Traffic>,
         slot: Slot,
         limits: Limits,
     ) -> Self {
-        metrics.fetch.requests.add(1);
         metrics.fetch.in_flight.add(1);
-        let it = Self { metrics, traffic, limits, since: Instant::now(), asked: None, _slot: slot };
+        let mut it = Self::local(metrics, traffic, slot, limits);
+        it.is_request = true;
         it.count();
         it
+    }
+
+    /// Begins to read a local file.
+    pub(super) fn local(
+        metrics: Arc<Metrics>,
+        traffic: Arc<Traffic>,
+        slot: Slot,
+        limits: Limits,
+    ) -> Self {
+        let since = Instant::now();
+        Self { metrics, traffic, limits, since, is_request: false, asked: None, _slot: slot }
     }
 
     /// The same, and a trace is told what is asked for, and which batch waits for it.
@@ -68,9 +94,9 @@ impl InFlight {
     }
 
     /// Nothing came for too long, or too little.
-    pub(super) fn stalled(&self, reason: String) -> Failure {
+    fn stalled(&self, reason: String) -> Failure {
         self.metrics.fetch.stalls.add(1);
-        Failure::transient(reason)
+        Failure::transient(reason).because(Cause::Stalled)
     }
 
     /// The client gave up; its limit on silence is ours, and either may notice first.
@@ -81,8 +107,12 @@ impl InFlight {
         Failure::of_way(error)
     }
 
-    pub(super) fn silent(&self) -> Failure {
-        self.stalled(format!("timed out (no byte in {:?})", self.limits.silence))
+    pub(super) fn silent(&self, limit: Duration) -> Failure {
+        self.stalled(format!("timed out (no byte in {limit:?})"))
+    }
+
+    pub(super) fn drips(&self, rate: f64) -> Failure {
+        self.stalled(format!("the body came at {rate:.0} bytes a second"))
     }
 
     /// Sends a signed request and takes the headers of its answer, good or bad.
@@ -92,33 +122,50 @@ impl InFlight {
         request: HttpRequest,
         size: Size,
     ) -> Result<Result<HttpResponse, Refusal>, Failure> {
-        let (sent, secrets) = (Instant::now(), Secrets::of(&request));
+        let (since, secrets) = (Instant::now(), Secrets::of(&request));
+        let mut sent = Sent { requests: &self.metrics.fetch.requests, is_sent: true };
         let answer = timeout(self.limits.silence, remote.client.execute(request)).await;
-        let answer = answer.map_err(|_| self.silent())?;
-        let answer = answer.map_err(|error| self.broken(&error))?;
+        let answer = answer.map_err(|_| self.silent(self.limits.silence))?;
+        let answer = answer.map_err(|error| {
+            sent.is_sent = error.kind() != HttpErrorKind::Connect;
+            self.broken(&error)
+        })?;
+        drop(sent);
         if let Some(asked) = &self.asked {
             asked.first_byte.get_or_init(Instant::now);
         }
         if answer.status().is_success() {
-            self.traffic.answered(sent, size);
+            self.traffic.answered(since, size);
             return Ok(Ok(answer));
         }
         let refused = refusal(remote, answer, &secrets).await;
         if refused.failure.again == Again::Later {
-            self.traffic.refused(sent);
+            self.traffic.refused(since);
         }
         Ok(Err(refused))
     }
 
-    /// Counts another request of the same attempt.
-    pub(super) fn again(&self) {
-        self.metrics.fetch.requests.add(1);
+    /// Takes note that another request repeats one, within the same attempt.
+    pub(super) fn repeats(&self, cause: Cause) {
+        self.metrics.fetch.retried(cause);
+    }
+}
+
+/// Counts a request, also one that is given up before it is answered.
+struct Sent<'a> {
+    requests: &'a Counter,
+    is_sent: bool,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        self.requests.add(u64::from(self.is_sent));
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.metrics.fetch.in_flight.sub(1);
+        self.metrics.fetch.in_flight.sub(u64::from(self.is_request));
         self.metrics.room(Room::Fetch).busy_nanos.add(nanos(self.since.elapsed()));
         self.count();
         if let Some(asked) = &self.asked {
@@ -131,8 +178,14 @@ impl Asked {
     fn told(&self, since: Instant) -> Vec<(&'static str, Argument)> {
         let mut told =
             vec![("batch", self.batch.into()), ("object", self.object.to_string().into())];
-        if let Some(Range { start, end }) = self.range {
-            told.push(("range", format!("{start}-{}", end - 1).into()));
+        match self.range {
+            Some(Range { start, end: Ask::END }) => {
+                told.push(("range", format!("{start}-").into()))
+            }
+            Some(Range { start, end }) => {
+                told.push(("range", format!("{start}-{}", end - 1).into()))
+            }
+            None => (),
         }
         if let Some(came) = self.first_byte.get() {
             told.push(("first byte after us", nanos(*came - since).div_ceil(1000).into()));
