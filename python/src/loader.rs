@@ -238,7 +238,7 @@ impl Loader {
     fn trace(&self, py: Python<'_>, path: PathBuf, steps: Option<i64>) -> PyResult<Trace> {
         let steps = steps.map(|steps| u64::try_from(steps).unwrap_or_default());
         let engine = self.engine.get()?;
-        py.detach(|| engine.trace(&path, steps))
+        py.detach(move || engine.trace(&path, steps))
             .map(Trace::new)
             .map_err(|error| trace::raised(py, &error))
     }

@@ -104,7 +104,7 @@ function plot({ heading, note, edges, series, x, y, most, log, label }) {
     series.forEach((one, s) => {
       const colour = { style: `--colour: var(--${one.colour})`, "data-series": one.name };
       const steps = one.values.map((value, n) => {
-        const [a, b] = [f(X(edges[n])), f(X(edges[n + 1]))], low = stacked[s][n], high = f(Y(Math.min(value + low, top)));
+        const [a, b] = [f(X(edges[n])), f(X(edges[n + 1]))], low = Math.min(stacked[s][n], top), high = f(Y(Math.min(value + low, top)));
         if (one.draw === "line") return `${n ? "L" : "M"}${f((+a + +b) / 2)} ${high}`;
         if (one.draw === "mark") return `M${a} ${high}H${b}`;
         const gap = one.draw === "bar" && b - a > 4 ? 0.7 : 0;
@@ -180,7 +180,23 @@ for (const [name, value] of facts) {
   byId("facts").append(fact);
 }
 
-const [wall, clock] = [points.wall_seconds, along(points.wall_seconds)];
+
+// Over time, steps that came in a burst are one point: their rate by themselves says nothing.
+const least = sum(points.wall_seconds) / 150;
+const groups = points.wall_seconds.reduce((all, time, n) => {
+  const last = all[all.length - 1];
+  if (last && (last.time < least || time < least / 10)) {
+    last.time += time;
+    last.end = n + 1;
+  } else all.push({ time, begin: n, end: n + 1 });
+  return all;
+}, []);
+if (groups.length > 1 && groups[groups.length - 1].time < least) {
+  const last = groups.pop(), before = groups[groups.length - 1];
+  [before.time, before.end] = [before.time + last.time, last.end];
+}
+const timed = (list) => groups.map(({ begin, end }) => sum(list.slice(begin, end)));
+const wall = timed(points.wall_seconds), clock = along(wall);
 const stepEdges = along(points.steps).map((steps) => steps + 2);
 const stepName = (n) => "step " + whole(n);
 const stepSpan = (a, b) => (b - a > 1 ? `steps ${whole(a)} to ${whole(b - 1)}` : stepName(a));
@@ -206,7 +222,7 @@ section("Wait per step", "How long each step was blocked in next(). The first ba
   }),
 ]);
 
-const rate = (heading, unit, values) => has && sum(values) > 0 && plot({
+const rate = (heading, unit, list, values = timed(list)) => has && sum(values) > 0 && plot({
   heading, note: `${short(sum(values) / sum(wall))} ${unit} in the mean`, edges: clock, x: seconds, label: timeSpan,
   y: (value) => short(value), series: [{ name: heading, colour: "ember", draw: "line", values: over(values, wall) }],
 });
@@ -217,21 +233,22 @@ section("Throughput", "What came to the trainer, from the first batch on.", [
 ]);
 
 const cores = wall.map((time) => time * report.workers);
-const rest = points.worker_seconds.map((all, n) => Math.max(all - points.decode_seconds[n] - points.resize_seconds[n], 0));
+const [busy, decoding, resizing, asking] = [points.worker_seconds, points.decode_seconds, points.resize_seconds, points.request_seconds].map(timed);
+const rest = busy.map((all, n) => Math.max(all - decoding[n] - resizing[n], 0));
 section("What the stages were at", "Shares of the time of all workers; and requests that were on their way to and from the store.", [
-  has && sum(points.worker_seconds) > 0 && report.workers > 0 && plot({
-    heading: "Workers", note: `busy ${share(sum(points.worker_seconds) / sum(cores))} of the time of ${whole(report.workers)}`,
+  has && sum(busy) > 0 && report.workers > 0 && plot({
+    heading: "Workers", note: `busy ${share(Math.min(sum(busy) / sum(cores), 1))} of the time of ${whole(report.workers)}`,
     edges: clock, x: seconds, y: share, label: timeSpan, most: 1,
     series: [
-      { name: "decode", colour: "decode", draw: "area", values: over(points.decode_seconds, cores) },
-      { name: "resize and patchify", colour: "resize", draw: "area", values: over(points.resize_seconds, cores) },
+      { name: "decode", colour: "decode", draw: "area", values: over(decoding, cores) },
+      { name: "resize and patchify", colour: "resize", draw: "area", values: over(resizing, cores) },
       { name: "text and all else", colour: "other", draw: "area", values: over(rest, cores) },
     ],
   }),
-  has && sum(points.request_seconds) > 0 && plot({
-    heading: "Requests in flight", note: `${trim(sum(points.request_seconds) / sum(wall))} in the mean, ${bytes(sum(points.bytes) / sum(wall))}/s`,
+  has && sum(asking) > 0 && plot({
+    heading: "Requests in flight", note: `${trim(sum(asking) / sum(wall))} in the mean, ${bytes(sum(points.bytes) / sum(wall))}/s`,
     edges: clock, x: seconds, y: short, label: timeSpan,
-    series: [{ name: "requests in flight", colour: "ember", draw: "line", values: over(points.request_seconds, wall) }],
+    series: [{ name: "requests in flight", colour: "ember", draw: "line", values: over(asking, wall) }],
   }),
 ]);
 
