@@ -243,11 +243,12 @@ fn profiles() -> impl TypedValueParser<Value = Profile> {
 
 /// A time above zero: a number of seconds, or one with `s` or `ms` behind it.
 fn seconds(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1e-3),
+    let (number, in_a_second) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1000.0),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
-    Ok(positive(number.trim()).map_err(|_| "write it as 0.35, 0.35s or 350ms".to_owned())? * unit)
+    Ok(positive(number.trim()).map_err(|_| "write it as 0.35, 0.35s or 350ms".to_owned())?
+        / in_a_second)
 }
 
 /// A number above zero.
