@@ -224,7 +224,7 @@ mod tests {
             let points = Points::of(&history(&steps));
             let after = steps.get(1..).unwrap_or_default();
             // The oracle: the least power of two with which they fit.
-            let each = (0..).map(|n| 1_usize << n).find(|each| after.len() <= each * BUCKETS).unwrap();
+            let each = (0..32).map(|n| 1_usize << n).find(|each| after.len() <= each * BUCKETS).unwrap();
             let sums = |of: fn(&(u64, u64, u64)) -> u64| -> Vec<u64> {
                 after.chunks(each).map(|steps| steps.iter().map(of).sum()).collect()
             };

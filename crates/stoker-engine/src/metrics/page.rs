@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn numbers_are_written_to_six_digits() {
-        let value = brief(json!({"a": [0.123_456_789, 1234.567_89, 7, null, 0.0]}));
+        let value = brief(json!({"a": [0.123_456_789, 1_234.567_89, 7, null, 0.0]}));
         assert_eq!(value.to_string(), r#"{"a":[0.123457,1234.57,7,null,0.0]}"#);
     }
 }

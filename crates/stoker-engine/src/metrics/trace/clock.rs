@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(slewed.base, 1_790_857_026_000_000_000);
         assert_eq!(slewed.at(instant), 5_000);
         assert_eq!(slewed.at(instant + 5 * second), 5_000 + 5_000_500_000);
-        assert_eq!(slewed.at(instant - second), 5_000 - 1_000_100_000);
+        assert_eq!(slewed.at(instant.checked_sub(second).unwrap()), 5_000 - 1_000_100_000);
         let set = Clock::between(begin, after(3_600_000_000_000));
         assert_eq!(set.at(instant + second), 5_000 + 1_000_000_000);
         assert_eq!(Clock::between(begin, begin).at(instant), 5_000);
