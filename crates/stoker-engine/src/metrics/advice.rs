@@ -84,6 +84,38 @@ pub enum Limit {
     Latency,
 }
 
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Trainer,
+        Self::HandOver,
+        Self::Network,
+        Self::Cores,
+        Self::LargeImage,
+        Self::Memory,
+        Self::Throttling,
+        Self::Requests,
+        Self::Bandwidth,
+        Self::Latency,
+    ];
+
+    /// Its one word, as it stands in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Trainer => "trainer",
+            Self::HandOver => "hand-over",
+            Self::Network => "network",
+            Self::Cores => "cores",
+            Self::LargeImage => "large-image",
+            Self::Memory => "memory",
+            Self::Throttling => "throttling",
+            Self::Requests => "requests",
+            Self::Bandwidth => "bandwidth",
+            Self::Latency => "latency",
+        }
+    }
+}
+
 /// Why the trainer waits, and what to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Advice {

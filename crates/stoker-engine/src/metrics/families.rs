@@ -69,24 +69,6 @@ pub fn families(report: &Report, rank: Rank) -> Vec<Family> {
     table.0
 }
 
-/// The kinds of limits that have a series while they are not the one.
-const LIMITS: [Limit; 8] = [
-    Limit::Trainer,
-    Limit::Cores,
-    Limit::LargeImage,
-    Limit::Memory,
-    Limit::Throttling,
-    Limit::Requests,
-    Limit::Bandwidth,
-    Limit::Latency,
-];
-
-/// A limit as reports have it.
-fn name_of(limit: Limit) -> String {
-    let name = serde_json::to_value(limit).ok();
-    name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-}
-
 struct Table(Vec<Family>);
 
 impl Table {
@@ -163,10 +145,9 @@ impl Table {
     fn advice(&mut self, report: &Report) {
         let advice = report.advice.as_ref();
         let points = advice.into_iter().flat_map(|advice| {
-            let unlisted = Some(advice.limit).filter(|limit| !LIMITS.contains(limit));
-            LIMITS.into_iter().chain(unlisted).map(|limit| {
+            Limit::ALL.into_iter().map(|limit| {
                 let is_it = f64::from(u8::from(limit == advice.limit));
-                point([("kind", &name_of(limit))], is_it)
+                point([("kind", limit.word())], is_it)
             })
         });
         let help = "What limits the pace: 1 for the kind that does, 0 for the others.";
@@ -319,12 +300,5 @@ mod tests {
                 assert!(few, "{name} has the label {label}");
             }
         }
-    }
-
-    #[test]
-    fn one_limit_is_the_one() {
-        let names: BTreeSet<_> = LIMITS.map(name_of).into();
-        assert_eq!(names.len(), LIMITS.len());
-        assert!(names.contains("large-image"));
     }
 }

@@ -41,24 +41,6 @@ const PAYLOAD: f64 = 0.94;
 /// Batches in memory at once, besides those that are being filled: the trainer's, and the next one.
 const HELD: f64 = 2.0;
 
-impl Limit {
-    /// Its one word, as it stands in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Trainer => "trainer",
-            Self::HandOver => "hand-over",
-            Self::Network => "network",
-            Self::Cores => "cores",
-            Self::LargeImage => "large-image",
-            Self::Memory => "memory",
-            Self::Throttling => "throttling",
-            Self::Requests => "requests",
-            Self::Bandwidth => "bandwidth",
-            Self::Latency => "latency",
-        }
-    }
-}
-
 /// What a batch costs, as it was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {

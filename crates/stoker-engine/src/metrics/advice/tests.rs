@@ -156,3 +156,12 @@ fn requests_tell_why_bytes_are_slow() {
     check(many, Limit::Requests, &["all 64 requests", "fetch.concurrency to 107 or more"]);
     check(|it| it.held_back_seconds = 6.0, Limit::Memory, &["compressed"]);
 }
+
+#[test]
+fn each_limit_has_a_word_of_its_own_which_reports_have_too() {
+    let words: std::collections::BTreeSet<_> = Limit::ALL.map(Limit::word).into();
+    assert_eq!(words.len(), Limit::ALL.len());
+    for limit in Limit::ALL {
+        assert_eq!(serde_json::to_value(limit).unwrap(), limit.word());
+    }
+}
