@@ -67,7 +67,7 @@ def test_the_metrics_are_the_numbers_of_the_report(seen):
     assert value("stoker_batches_total") == report.wait.batches + 1
     assert value("stoker_wait_seconds_total") == report.wait.blocked_seconds
     assert value("stoker_wait_ratio") == report.wait.window_ratio
-    assert value("stoker_requests_total") == report.fetch.requests > 0
+    assert value("stoker_requests_total") == report.fetch.requests
     assert value("stoker_arena_bytes") == report.memory.arena_bytes
     for room in report.rooms:
         assert value("stoker_room_busy_seconds_total", room=room.room) == room.busy_seconds

@@ -274,7 +274,7 @@ impl Metrics {
         let work = Work::so_far(self);
         waits.push(wait, work);
         drop(waits);
-        self.history().push(wait, Done::so_far(self, work));
+        self.history().push(wait, Done::so_far(self, &work));
     }
 
     /// What is known since the beginning, for who adds up several of them: data workers do not know whose wait

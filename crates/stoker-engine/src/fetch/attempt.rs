@@ -131,9 +131,9 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
     }
     if ask.head {
         // It may have been asked as GET of the first byte.
-        let whole = match headers::text(&head.headers, &CONTENT_RANGE) {
-            Some(told) => headers::content_range(told).and_then(|(.., whole)| whole),
-            None => length,
+        let whole = match head.status {
+            StatusCode::PARTIAL_CONTENT => content_range(&head.headers)?.2,
+            _ => length,
         };
         let (length, body) = (whole, Body::Empty);
         let (has_end, checksum) = (true, None);
@@ -171,17 +171,22 @@ fn check_range(
     if status != StatusCode::PARTIAL_CONTENT {
         return Err(Failure::transient("the store ignored the range"));
     }
-    let told = headers::text(headers, &CONTENT_RANGE).unwrap_or_default();
-    let (first, last, whole) = headers::content_range(told)
-        .ok_or_else(|| Failure::transient(format!("the store answered the range {told:?}")))?;
+    let (first, last, whole) = content_range(headers)?;
     let ends = may_end && whole == Some(last + 1) && last + 1 < range.end;
     if first == range.start && (last + 1 == range.end || ends) {
         Ok((first..last + 1, whole))
     } else if first == range.start && last + 1 < range.end {
         Err(changed(format!("the object ends at byte {}", last + 1)))
     } else {
-        Err(Failure::transient(format!("the store answered another range, {told}")))
+        Err(Failure::transient(format!("the store answered another range, {first}-{last}")))
     }
+}
+
+/// The first and last byte of a ranged answer, and how many the whole object has where that is told.
+fn content_range(headers: &HeaderMap) -> Result<(u64, u64, Option<u64>), Failure> {
+    let told = headers::text(headers, &CONTENT_RANGE).unwrap_or_default();
+    headers::content_range(told)
+        .ok_or_else(|| Failure::transient(format!("the store answered the range {told:?}")))
 }
 
 pub(super) fn changed(reason: impl Into<String>) -> Failure {

@@ -167,7 +167,8 @@ impl<'a> Reading<'a> {
                 Ok(untold) => {
                     drop(untold);
                     self.by_range = true;
-                    self.fail(Failure::transient("the store does not tell the length")).await?;
+                    let untold = Failure::transient("the store does not tell the length");
+                    self.fail(untold.hint("put the object into a store that does")).await?;
                 }
                 Err(failure) => self.fail(failure).await?,
             }

@@ -15,18 +15,33 @@ const BUCKETS: usize = 256;
 /// What was done since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
-    pub(super) work: Work,
-    pub(super) samples: u64,
-    pub(super) images: u64,
-    pub(super) tokens: u64,
-    pub(super) padding: u64,
+    /// Time of workers.
+    cpu: Duration,
+    /// Of it, decoding.
+    image: Duration,
+    /// Of it, resizing and patches.
+    vision: Duration,
+    /// How long requests took, added up.
+    in_flight: Duration,
+    requests: u64,
+    /// From the store.
+    bytes: u64,
+    samples: u64,
+    images: u64,
+    tokens: u64,
+    padding: u64,
 }
 
 impl Done {
     /// All that was done so far.
-    pub(super) fn so_far(metrics: &Metrics, work: Work) -> Self {
+    pub(super) fn so_far(metrics: &Metrics, work: &Work) -> Self {
         Self {
-            work,
+            cpu: work.cpu,
+            image: work.room(Room::Image).busy,
+            vision: work.room(Room::Vision).busy,
+            in_flight: work.in_flight(),
+            requests: work.requests,
+            bytes: work.bytes(),
             samples: metrics.samples.get(),
             images: metrics.images.get(),
             tokens: metrics.tokens.get(),
@@ -171,7 +186,7 @@ impl Points {
         let mut points = Self::default();
         let mut before = history.begin.unwrap_or_default();
         for Bucket { steps, wall, blocked, longest, done } in &history.buckets {
-            let work = done.work - before.work;
+            let since = |of: fn(&Done) -> Duration| seconds(of(done).saturating_sub(of(&before)));
             points.steps.push(*steps);
             points.wall_seconds.push(seconds(*wall));
             points.blocked_seconds.push(seconds(*blocked));
@@ -180,12 +195,12 @@ impl Points {
             points.images.push(done.images - before.images);
             points.tokens.push(done.tokens - before.tokens);
             points.padding.push(done.padding - before.padding);
-            points.worker_seconds.push(seconds(work.cpu));
-            points.decode_seconds.push(seconds(work.room(Room::Image).busy));
-            points.resize_seconds.push(seconds(work.room(Room::Vision).busy));
-            points.request_seconds.push(seconds(work.in_flight()));
-            points.requests.push(work.requests);
-            points.bytes.push(work.bytes());
+            points.worker_seconds.push(since(|it| it.cpu));
+            points.decode_seconds.push(since(|it| it.image));
+            points.resize_seconds.push(since(|it| it.vision));
+            points.request_seconds.push(since(|it| it.in_flight));
+            points.requests.push(done.requests - before.requests);
+            points.bytes.push(done.bytes - before.bytes);
             before = *done;
         }
         points
@@ -208,9 +223,9 @@ mod tests {
         let (mut history, mut samples) = (History::default(), 0);
         for (blocked, wall, delivered) in steps {
             samples += delivered;
-            let work = Work { cpu: Duration::from_millis(3 * samples), ..Work::default() };
+            let cpu = Duration::from_millis(3 * samples);
             let (blocked, wall) = (Duration::from_millis(*blocked), Duration::from_millis(*wall));
-            history.push(Wait { blocked, wall }, Done { work, samples, ..Done::default() });
+            history.push(Wait { blocked, wall }, Done { cpu, samples, ..Done::default() });
         }
         history
     }

@@ -186,8 +186,12 @@ fn serve_without_sizes(store: &std::net::TcpListener, folder: &Path) {
             Ok(body) => ("200 OK", body),
             Err(_) => ("404 Not Found", Vec::new()),
         };
-        let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n\r\n");
-        let answer = [head.into_bytes(), body].concat();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+            body.len()
+        );
+        let end = if body.is_empty() { "\r\n" } else { "\r\n0\r\n\r\n" };
+        let answer = [head.as_bytes(), &body, end.as_bytes()].concat();
         // Who gave up on the answer does not read it.
         let _sent = connection.write_all(&answer);
     }

@@ -82,8 +82,10 @@ fn an_answer_of_untold_size_is_taken_up_to_a_limit_and_asks_for_memory_once() {
     let endpoint = raw(|_, head, stream| {
         let length = if head.contains("/large") { Fetcher::UNTOLD as usize + 1 } else { 1000 };
         // A client that has had enough hangs up.
-        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
-        drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&pattern(length))));
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+        let head = format!("{head}{length:x}\r\n");
+        let answer = [head.as_bytes(), &pattern(length), b"\r\n0\r\n\r\n"].concat();
+        drop(stream.write_all(&answer));
     });
     let (fetcher, metrics) = fetcher(&settings(endpoint));
     let asked = AtomicUsize::new(0);
@@ -103,6 +105,21 @@ fn an_answer_of_untold_size_is_taken_up_to_a_limit_and_asks_for_memory_once() {
     assert_eq!((asked.into_inner(), metrics.fetch.requests.get()), (1, 2));
     let error = fetch_error(fetcher.read_blocking(&whole("large")));
     assert_eq!((error.kind, error.attempts), (FetchErrorKind::TooLarge, 1), "{error}");
+}
+
+/// A body that ends with its connection may be a part of one; who does not know ranges can't say.
+#[test]
+fn a_store_that_never_tells_how_long_an_object_is_can_not_be_read() {
+    let endpoint = raw(|_, _, stream| {
+        let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+        drop(stream.write_all(&[head.as_bytes(), &pattern(1000)].concat()));
+    });
+    let config = recipe::Fetch { attempts: 2, ..settings(endpoint) };
+    let (fetcher, _metrics) = fetcher(&config);
+    let error = fetch_error(fetcher.read_blocking(&whole("object")));
+    assert_eq!((error.kind, error.attempts), (FetchErrorKind::Transient, 2), "{error}");
+    let told = "the store does not tell the length after 2 attempts; put the object into a store that does";
+    assert!(error.to_string().contains(told), "{error}");
 }
 
 #[test]
