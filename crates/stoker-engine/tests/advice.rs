@@ -74,9 +74,10 @@ fn wait(report: &Report) -> f64 {
     report.wait.window_ratio.unwrap()
 }
 
-/// The first run is limited by that and says so; the second, which does what is said, waits half.
+/// The first run is limited by that and says so; another, which does what is said, waits half. What else
+/// the machine does can only add to its wait, so that it may try three times.
 #[track_caller]
-fn helps(limited: &Report, limit: Limit, says: &str, helped: &Report) {
+fn helps(limited: &Report, limit: Limit, says: &str, helped: impl Fn() -> Report) {
     let advice = advice(limited);
     assert_eq!(advice.limit, limit, "{limited}");
     assert!(advice.words.contains(says), "{}", advice.words);
@@ -85,7 +86,9 @@ fn helps(limited: &Report, limit: Limit, says: &str, helped: &Report) {
     let idle = workers.input_share + workers.memory_share + workers.others_share;
     let accounted = workers.busy_share + idle + workers.trainer_share;
     assert!((0.8..1.1).contains(&accounted), "all that workers did is told: {limited}");
-    assert!(wait(helped) < wait(limited) / 2.0, "{limited}\nand then\n{helped}");
+    let tries: Vec<_> =
+        (0..3).map(|_| helped()).take_while(|it| wait(it) >= wait(limited) / 2.0).collect();
+    assert!(tries.len() < 3, "{limited}\nand then\n{}", tries[2]);
 }
 
 fn slow() -> Config {
@@ -104,8 +107,9 @@ fn a_store_with_slow_answers_is_helped_by_working_further_ahead() {
     let server = store(slow(), 4_000..=8_000);
     let step = Duration::from_millis(100);
     let limited = run(&server, step, &json!({"engine": {"prefetch": 0}}));
-    let helped = run(&server, step, &json!({"engine": {"prefetch": 16}}));
-    helps(&limited, Limit::Latency, "raise engine.prefetch", &helped);
+    helps(&limited, Limit::Latency, "raise engine.prefetch", || {
+        run(&server, step, &json!({"engine": {"prefetch": 16}}))
+    });
     let blamed = advice(&limited);
     assert!(blamed.bytes_blocked_seconds > blamed.pixels_blocked_seconds, "{limited}");
 }
@@ -115,8 +119,9 @@ fn too_few_requests_are_helped_by_more() {
     let server = store(slow(), 4_000..=8_000);
     let step = Duration::from_millis(60);
     let limited = run(&server, step, &json!({"fetch": {"concurrency": 2}}));
-    let helped = run(&server, step, &json!({"fetch": {"concurrency": 64}}));
-    helps(&limited, Limit::Requests, "raise fetch.concurrency", &helped);
+    helps(&limited, Limit::Requests, "raise fetch.concurrency", || {
+        run(&server, step, &json!({"fetch": {"concurrency": 64}}))
+    });
 }
 
 #[test]
@@ -125,8 +130,8 @@ fn a_narrow_network_is_helped_by_smaller_images() {
     let step = Duration::from_millis(60);
     let large = store(narrow(), 60_000..=80_000);
     let small = store(narrow(), 4_000..=8_000);
-    let (limited, helped) = (run(&large, step, &json!({})), run(&small, step, &json!({})));
-    helps(&limited, Limit::Bandwidth, "use smaller images", &helped);
+    let limited = run(&large, step, &json!({}));
+    helps(&limited, Limit::Bandwidth, "use smaller images", || run(&small, step, &json!({})));
 }
 
 #[test]
@@ -134,8 +139,9 @@ fn busy_workers_are_the_limit_until_the_trainer_is_slower() {
     let server = store(Config::default(), 900_000..=1_000_000);
     let workers = json!({"engine": {"workers": 1, "memory": "1GiB"}});
     let limited = run(&server, Duration::ZERO, &workers);
-    let helped = run(&server, Duration::from_millis(400), &workers);
-    helps(&limited, Limit::Cores, "more cores", &helped);
+    helps(&limited, Limit::Cores, "more cores", || {
+        run(&server, Duration::from_millis(400), &workers)
+    });
 }
 
 /// The arenas hold six of these batches, and the trainer has all of them while it trains, and lets go of one
@@ -159,8 +165,8 @@ fn a_trainer_that_keeps_batches_is_helped_by_more_memory() {
         });
         run_keeping(5, &server, Duration::from_millis(8), 48, &recipe)
     };
-    let (limited, helped) = (run("64MiB"), run("1GiB"));
-    helps(&limited, Limit::Memory, "raise engine.memory", &helped);
+    let limited = run("64MiB");
+    helps(&limited, Limit::Memory, "raise engine.memory", || run("1GiB"));
     let workers = &limited.stages.as_ref().unwrap().workers;
     assert!(workers.memory_share > workers.input_share + workers.others_share, "{limited}");
 }
@@ -174,8 +180,9 @@ fn a_store_that_refuses_requests_is_helped_by_a_higher_limit() {
     // Else all that the run needs is there before its first batch is.
     let (step, few) = (Duration::from_millis(30), json!({"engine": {"prefetch": 4}}));
     let limited = run(&throttled(30.0), step, &few);
-    let helped = run(&throttled(5500.0), step, &few);
-    helps(&limited, Limit::Throttling, "ask for a higher limit", &helped);
+    helps(&limited, Limit::Throttling, "ask for a higher limit", || {
+        run(&throttled(5500.0), step, &few)
+    });
 }
 
 /// Of 32 images one has 32 megapixels, which one worker decodes while the other has nothing to do.
@@ -199,6 +206,5 @@ fn single_large_images_are_helped_by_a_limit_to_them() {
     let limited = run(100_000_000);
     let workers = &limited.stages.as_ref().unwrap().workers;
     assert!(workers.others_share > workers.input_share + workers.memory_share, "{limited}");
-    let helped = run(4_000_000);
-    helps(&limited, Limit::LargeImage, "image.max-pixels", &helped);
+    helps(&limited, Limit::LargeImage, "image.max-pixels", || run(4_000_000));
 }

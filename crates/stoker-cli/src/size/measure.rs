@@ -86,7 +86,7 @@ pub(super) fn measure(recipe: Recipe, seconds: f64) -> Result<Option<Measured>, 
     bar.finish_and_clear();
     let batches = [&warm, &flat_out, &first, &alone].iter().map(|taken| taken.batches).sum();
     Ok(Some(Measured {
-        cost: cost(&flat_out, &alone),
+        cost: cost(&warm, &flat_out, &alone),
         shares: shares(&flat_out),
         batches,
         seconds: begun.elapsed().as_secs_f64(),
@@ -143,16 +143,19 @@ impl Taken {
     fn each(&self, of: impl Fn(&Snapshot) -> f64) -> f64 {
         self.grew(of) / self.batches.max(1) as f64
     }
+}
 
-    /// How much something grew for each sample that was brought in: samples are brought in ahead, and
-    /// not evenly.
-    fn brought_in(&self, of: impl Fn(&Snapshot) -> f64) -> f64 {
-        self.grew(of) / self.grew(|it| it.room(Room::Dataset, |room| room.items as f64)).max(1.0)
-    }
+/// How much something grew from one moment to another for each sample that was brought in meanwhile:
+/// samples are brought in ahead, and not evenly.
+fn brought_in(before: &Snapshot, after: &Snapshot, of: impl Fn(&Snapshot) -> f64) -> f64 {
+    let grew = |of: &dyn Fn(&Snapshot) -> f64| (of(after) - of(before)).max(0.0);
+    grew(&of) / grew(&|it| it.room(Room::Dataset, |room| room.items as f64)).max(1.0)
 }
 
 /// What a batch costs.
-fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
+fn cost(warm: &Taken, flat_out: &Taken, alone: &Taken) -> Cost {
+    // Of few samples all may be there before the loader runs evenly.
+    let brought_in = |of: &dyn Fn(&Snapshot) -> f64| brought_in(&warm.before, &flat_out.after, of);
     let samples = flat_out.each(|it| it.report.samples as f64);
     let worker_seconds = flat_out.each(|it| it.report.worker_seconds);
     let processor_seconds = flat_out.each(|it| it.processor_seconds);
@@ -172,10 +175,9 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
         samples,
         worker_seconds,
         other_seconds: (processor_seconds - worker_seconds).max(0.0),
-        fetched_bytes: samples
-            * flat_out.brought_in(|it| it.room(Room::Fetch, |room| room.bytes as f64)),
+        fetched_bytes: samples * brought_in(&|it| it.room(Room::Fetch, |room| room.bytes as f64)),
         shipped_bytes: flat_out.shipped_bytes as f64 / flat_out.batches.max(1) as f64,
-        requests: samples * flat_out.brought_in(requests),
+        requests: samples * brought_in(&requests),
         request_seconds: alone.grew(waited) / alone.grew(requests).max(1.0),
         alone_seconds: alone.seconds / alone.batches.max(1) as f64,
         flat_out: FlatOut { seconds, limit, workers, busy },

@@ -129,6 +129,9 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
         let before = ask.version.as_deref().unwrap_or_default();
         return Err(pins::replaced(before, version.as_deref()));
     }
+    if ask.object.scheme == Scheme::S3 && headers::is_error(&head.headers) {
+        return Err(Failure::transient("the store sent an error in place of the object"));
+    }
     if ask.head {
         // It may have been asked as GET of the first byte.
         let whole = match head.status {
@@ -140,9 +143,6 @@ fn accept(answer: HttpResponse, ask: &Ask, in_flight: InFlight) -> Result<Opened
         let opened =
             Opened { version, length, has_end, whole, checksum, request_id, body, in_flight };
         return Ok(opened);
-    }
-    if ask.object.scheme == Scheme::S3 && headers::is_error(&head.headers) {
-        return Err(Failure::transient("the store sent an error in place of the object"));
     }
     let checksum = Checksum::told(&head.headers).filter(|_| ask.checksum);
     let (length, whole) = match &ask.range {

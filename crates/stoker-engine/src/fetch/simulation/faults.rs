@@ -290,6 +290,7 @@ fn a_fault_that_never_goes_away_ends_each_read_by_its_name_within_the_deadline()
                 ..Weather::fair(Profile::Standard)
             };
             world(seed as u64, &config, weather, async |world| {
+                let mut most = 0;
                 for range in [None, Some(1000..250_000)] {
                     if range.is_none() && !befalls_whole {
                         continue;
@@ -303,6 +304,7 @@ fn a_fault_that_never_goes_away_ends_each_read_by_its_name_within_the_deadline()
                     assert!(took <= deadline + Duration::from_millis(10), "{about}");
                     let Err(Error::Fetch(error)) = &read else { panic!("{about}") };
                     assert_eq!((error.kind, &error.range), (kind, &range), "{about}");
+                    most = most.max(error.attempts);
                     let late =
                         error.reason.contains("fetch.deadline") || error.reason.contains("in time");
                     assert!(error.attempts == attempts || late, "{about}");
@@ -310,7 +312,8 @@ fn a_fault_that_never_goes_away_ends_each_read_by_its_name_within_the_deadline()
                     assert!(error.to_string().contains(&object.to_string()), "{about}");
                 }
                 let fetch = &world.metrics.fetch;
-                assert!(fetch.retries.get() > 0, "{fault:?}");
+                // Silence may take all the time there is.
+                assert!(fetch.retries.get() > 0 || most == 1, "{fault:?}");
             });
         }
     }
