@@ -73,6 +73,7 @@ class Maker:
             "fetch": fetch,
             "memory": memory,
             "workers": self.threads,
+            "worker_seconds": busy,
             "first_byte_histogram": NONE,
         }
         return SimpleNamespace(as_dict=lambda: numbers)
@@ -189,6 +190,7 @@ class Front:
             "bad_samples": [],
             "flaws": [],
             "workers": 0,
+            "worker_seconds": 0.0,
             "wait_histogram": NONE,
             "first_byte_histogram": NONE,
         }

@@ -26,6 +26,7 @@ def numbers(items=1, read=100, busy=0.5, workers=2):
         "fetch": {"requests": items, "retries": 0, "peak_in_flight": 3},
         "memory": {"compressed_bytes": read},
         "workers": workers,
+        "worker_seconds": busy,
         "first_byte_histogram": {
             "bounds_seconds": [0.1],
             "counts": [items, 1],
@@ -55,6 +56,7 @@ def test_the_numbers_of_engines_are_added_and_those_of_the_dead_are_kept():
     assert total["fetch"] == {"requests": 13, "retries": 0, "peak_in_flight": 15}
     steps = {"bounds_seconds": [0.1], "counts": [13, 5], "sum_seconds": 2.5}
     assert total["first_byte_histogram"] == steps
+    assert total["worker_seconds"] == total["rooms"][0]["busy_seconds"]
     assert counts.fetched(known.reports("b")) == 530
     assert (known.made_bytes, known.pulled_bytes) == (600, 200)
 
