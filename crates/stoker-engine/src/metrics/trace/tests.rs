@@ -157,11 +157,11 @@ fn no_arrow_is_guessed_where_several_parts_of_an_object_were_read() {
     };
     tracer.request(Instant::now(), told("0-99"));
     tracer.request(Instant::now(), told("100-199"));
-    let _task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
+    let task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
     drop(
         tracer.span("image", || vec![("image", String::from("image 1: s3://b/shard.tar").into())]),
     );
-    drop(_task);
+    drop(task);
     tracer.finish();
     assert_eq!(events(&written(&tracer.take().unwrap()), "s").len(), 0);
 }
