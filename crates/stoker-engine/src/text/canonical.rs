@@ -129,10 +129,7 @@ fn push_open<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, json: &m
 
 /// JSON without the space between its words: how a file is laid out means nothing.
 fn push_compact(raw: &str, json: &mut String) {
-    for (between, string) in cut(raw) {
-        between.split_ascii_whitespace().for_each(|word| json.push_str(word));
-        json.push_str(string);
-    }
+    words(raw).for_each(|word| json.push_str(word));
 }
 
 /// Merges as pairs: they are, or they are strings with a space in the middle.
@@ -141,34 +138,43 @@ fn push_merges(raw: &str, json: &mut String) -> Option<()> {
         push_compact(raw, json);
         return Some(());
     }
-    for (between, string) in cut(raw) {
-        between.split_ascii_whitespace().for_each(|word| json.push_str(word));
-        if string.is_empty() {
-            return (between.trim_ascii() == "]").then_some(());
+    // The rule is JSON's own, so commas stand between strings, and the first word is the bracket.
+    for word in words(raw) {
+        match word {
+            "[" | "," | "]" => json.push_str(word),
+            string => {
+                let (left, right) = string.strip_prefix('"')?.split_once(' ')?;
+                let is_plain = !right.contains(' ') && !string.contains("\\u0020");
+                if !is_plain || left.starts_with("#version") {
+                    return None;
+                }
+                json.extend(["[\"", left, "\",\"", right, "]"]);
+            }
         }
-        let (left, right) = string.split_once(' ')?;
-        let is_plain = matches!(between.trim_ascii(), "[" | ",") && !right.contains(' ');
-        if !is_plain || string.starts_with("\"#version") || string.contains("\\u0020") {
-            return None;
-        }
-        json.extend(["[", left, "\",\"", right, "]"]);
     }
-    None
+    Some(())
 }
 
-/// What stands before each string of a JSON text, and the string with its quotes; at last what
-/// stands behind them all, and nothing.
-fn cut(json: &str) -> impl Iterator<Item = (&str, &str)> {
-    let mut rest = Some(json);
+/// What a JSON text consists of: strings with their quotes, and whatever stands between them in
+/// pieces without space. `[` and `,` may be parts of a longer piece where no string follows them.
+fn words(json: &str) -> impl Iterator<Item = &str> {
+    let (bytes, mut at) = (json.as_bytes(), 0);
     iter::from_fn(move || {
-        let (between, on) = rest.map(|rest| rest.split_at(rest.find('"').unwrap_or(rest.len())))?;
-        let (string, after) = on.split_at(string_length(on.as_bytes()));
-        rest = (!string.is_empty()).then_some(after);
-        Some((between, string))
+        at += bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let rest = &bytes[at..];
+        let length = match rest.first()? {
+            b'"' => string_length(rest),
+            _ => {
+                let ends = |byte: &u8| *byte == b'"' || byte.is_ascii_whitespace();
+                rest.iter().position(ends).unwrap_or(rest.len())
+            }
+        };
+        at += length;
+        Some(&json[at - length..at])
     })
 }
 
-/// The length of the string that a text begins with; 0 of an empty text.
+/// The length of the string that a text begins with.
 fn string_length(text: &[u8]) -> usize {
     let mut at = 1;
     while at < text.len() {
