@@ -35,8 +35,9 @@ pub(super) async fn open(path: &str) -> Result<(File, ObjectInfo), Failure> {
 
 /// Reads a part of a file, which is known to have it.
 pub(super) async fn read(file: File, range: Range<u64>) -> Result<Bytes, Failure> {
+    // Not there: what many threads have of the allocator is more than what one has.
+    let mut bytes = vec![0; (range.end - range.start) as usize];
     on_blocking_thread(move || {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
         file.read_exact_at(&mut bytes, range.start)?;
         Ok(bytes.into())
     })

@@ -111,7 +111,11 @@ impl InFlight {
         self.stalled(format!("timed out (no byte in {limit:?})"))
     }
 
-    pub(super) fn drips(&self, rate: f64) -> Failure {
+    /// Too little came; the last of it was so long ago.
+    pub(super) fn drips(&self, rate: f64, quiet: Duration) -> Failure {
+        if rate == 0.0 {
+            return self.silent(Duration::from_millis(quiet.as_millis() as u64));
+        }
         self.stalled(format!("the body came at {rate:.0} bytes a second"))
     }
 

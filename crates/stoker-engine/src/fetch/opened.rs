@@ -124,8 +124,10 @@ async fn drain(
                 }
                 Look::Silent => return Err(in_flight.silent(limits.silence)),
                 Look::Pauses(pause) if traffic.stops() => return Err(in_flight.silent(pause)),
-                Look::Drips(rate) if traffic.stops() => return Err(in_flight.drips(rate)),
-                Look::Hopeless(rate) => return Err(in_flight.drips(rate)),
+                Look::Drips(rate) if traffic.stops() => {
+                    return Err(in_flight.drips(rate, watch.quiet(now)));
+                }
+                Look::Hopeless(rate) => return Err(in_flight.drips(rate, watch.quiet(now))),
                 Look::Pauses(_) | Look::Drips(_) | Look::Fine => continue,
             }
         };

@@ -170,9 +170,25 @@ impl<'a> Reading<'a> {
                     let untold = Failure::transient("the store does not tell the length");
                     self.fail(untold.hint("put the object into a store that does")).await?;
                 }
+                Err(failure) if self.by_range && failure.status == Some(416) => {
+                    if let Some(opened) = self.nothing(failure).await? {
+                        return Ok(opened);
+                    }
+                }
                 Err(failure) => self.fail(failure).await?,
             }
         }
+    }
+
+    /// An object without a byte has no range, not even one from its beginning: whether this is one.
+    async fn nothing(&mut self, refused: Failure) -> Result<Option<Opened>> {
+        let ask = Ask::head(Arc::clone(&self.extent.object));
+        match request(self.room, &ask, &mut self.tries).await? {
+            Ok(opened) if opened.length == Some(0) => return Ok(Some(opened)),
+            Ok(_) => self.fail(refused).await?,
+            Err(failure) => self.fail(failure).await?,
+        }
+        Ok(None)
     }
 
     /// Waits before another attempt, or ends the read.

@@ -72,6 +72,11 @@ impl Watch {
         self.long.bytes += bytes as u64;
     }
 
+    /// How long nothing came.
+    pub(super) fn quiet(&self, now: Instant) -> Duration {
+        now - self.last
+    }
+
     /// When to look again if nothing comes before; `pause` is how long it may pause, or drip.
     pub(super) fn next(&self, pause: Duration) -> Instant {
         let silent = self.last + self.limits.silence;
