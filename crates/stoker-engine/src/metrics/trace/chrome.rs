@@ -242,9 +242,9 @@ fn arrows(
         let requests = brought.get(&(*batch, object)).map_or(&[][..], Vec::as_slice);
         let done = requests.iter().filter(|request| request.when.end <= slice.when.start);
         let parts: BTreeSet<_> = requests.iter().map(|request| text(request, "range")).collect();
-        if let Some(request) =
-            done.max_by_key(|request| request.when.end).filter(|_| parts.len() == 1)
-        {
+        // What goes on with a whole object that stopped coming asks for a part of it.
+        let is_one = parts.len() == 1 || parts.contains(&None);
+        if let Some(request) = done.max_by_key(|request| request.when.end).filter(|_| is_one) {
             arrows.push((last(request), first(slice)));
         }
         if let Some(ready) = ready.get(batch).filter(|ready| slice.when.end <= ready.when.start) {

@@ -157,13 +157,29 @@ fn no_arrow_is_guessed_where_several_parts_of_an_object_were_read() {
     };
     tracer.request(Instant::now(), told("0-99"));
     tracer.request(Instant::now(), told("100-199"));
-    let task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
-    drop(
-        tracer.span("image", || vec![("image", String::from("image 1: s3://b/shard.tar").into())]),
-    );
-    drop(task);
+    fill_one(&tracer, "s3://b/shard.tar");
     tracer.finish();
     assert_eq!(events(&written(&tracer.take().unwrap()), "s").len(), 0);
+}
+
+#[test]
+fn an_arrow_leads_from_the_rest_of_an_object_that_stopped_coming() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    let told = || vec![("batch", 7_u64.into()), ("object", String::from("s3://b/1.jpg").into())];
+    tracer.request(Instant::now(), told());
+    let range = ("range", String::from("100-199").into());
+    tracer.request(Instant::now(), told().into_iter().chain([range]).collect());
+    fill_one(&tracer, "s3://b/1.jpg");
+    tracer.finish();
+    assert_eq!(events(&written(&tracer.take().unwrap()), "s").len(), 1);
+}
+
+/// A task that fills batch 7 with the image of an object.
+fn fill_one(tracer: &Tracer, object: &str) {
+    let task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
+    drop(tracer.span("image", || vec![("image", format!("image 1: {object}").into())]));
+    drop(task);
 }
 
 #[test]
