@@ -1,50 +1,63 @@
-//! Something that is made on a thread of its own, and waited for when it is needed.
+//! Something large that is made on a thread of its own, and waited for when it is needed.
+#![expect(unsafe_code, reason = "the allocator is asked in C")]
 
 use std::io;
-use std::panic::resume_unwind;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 /// Being made, or made.
 pub(super) struct Building<T> {
-    made: OnceLock<T>,
-    /// Until somebody waits for it.
-    thread: Mutex<Option<JoinHandle<T>>>,
+    made: Arc<OnceLock<Made<T>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl<T: Send + 'static> Building<T> {
-    /// Has it made by a thread of that name.
+/// `None` if it panicked, which the thread has told of.
+type Made<T> = Option<T>;
+
+impl<T: Send + Sync + 'static> Building<T> {
+    /// Has it made by a thread of that name, which gives back all memory that this took and that is
+    /// not in use any more.
     pub(super) fn start(
         thread: &str,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Self> {
-        let thread = Builder::new().name(thread.to_owned()).spawn(make)?;
-        Ok(Self { made: OnceLock::new(), thread: Mutex::new(Some(thread)) })
+        let made = Arc::new(OnceLock::new());
+        let place = Arc::clone(&made);
+        let thread = Builder::new().name(thread.to_owned()).spawn(move || {
+            // What it leaves half made is dropped, and seen by nobody.
+            let found = catch_unwind(AssertUnwindSafe(make));
+            assert!(place.set(found.ok()).is_ok(), "it is made once");
+            give_back();
+        })?;
+        Ok(Self { made, thread: Some(thread) })
     }
 
     /// What was made, once it is.
     pub(super) fn wait(&self) -> &T {
-        self.made.get_or_init(|| {
-            let thread = self.take().expect("whoever takes the thread sets what it has made");
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-        })
-    }
-}
-
-impl<T> Building<T> {
-    fn take(&self) -> Option<JoinHandle<T>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.made.wait().as_ref().expect("what makes it does not panic")
     }
 }
 
 impl<T> Drop for Building<T> {
     fn drop(&mut self) {
-        if let Some(thread) = self.take() {
+        if let Some(thread) = self.thread.take() {
             // Nobody needs it any more, so nobody asks how it went.
             drop(thread.join());
         }
     }
 }
+
+/// Gives memory that is free to the system. glibc's allocator keeps what a thread has freed below
+/// anything that is still in use: tens of megabytes of a tokenizer's file, for good.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_back() {
+    // SAFETY: it may be called at any time, by any thread; there is nothing to keep.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_back() {}
 
 #[cfg(test)]
 mod tests {
@@ -78,5 +91,29 @@ mod tests {
         let building = Building::start("stoker-test", move || set.store(true, Ordering::Release));
         drop(building.unwrap());
         assert!(done.load(Ordering::Acquire));
+    }
+
+    #[test]
+    fn memory_that_making_it_took_goes_back_to_the_system() {
+        let resident = || -> usize {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        // Many small pieces, of which the last one stays: nothing below it is at an end of the heap.
+        let building = Building::start("stoker-test", move || {
+            let mut pieces: Vec<_> = (0..256_u32 << 10).map(|_| vec![1_u8; 1 << 10]).collect();
+            (resident(), pieces.pop())
+        });
+        let mut building = building.unwrap();
+        let &(most, _) = building.wait();
+        building.thread.take().unwrap().join().unwrap();
+        assert!(resident() + (128 << 10) < most, "{} of {most} KiB are left", resident());
+    }
+
+    #[test]
+    #[should_panic = "does not panic"]
+    fn who_waits_for_what_panicked_hears_of_it() {
+        Building::start("stoker-test", || -> u8 { panic!("it can't be made") }).unwrap().wait();
     }
 }
