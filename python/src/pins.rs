@@ -61,7 +61,7 @@ struct Pin {
 }
 
 impl Keeper for Pin {
-    fn take_over(&self, mapping: Mapping) {
+    fn take_over(self: Box<Self>, mapping: Mapping) {
         if !self.registered.load(Ordering::Acquire) {
             return;
         }
@@ -69,8 +69,9 @@ impl Keeper for Pin {
             // It was the parent who registered it, and a forked child can't use the driver.
             return;
         }
-        self.books.over().push(mapping);
-        let books = Arc::clone(&self.books);
+        // The books move on, so that the last hold on them is let go of under Python's lock.
+        let Self { books, registered: _ } = *self;
+        books.over().push(mapping);
         // If not, the next block does, or the end of the process.
         let _asked = soon(Box::new(move |py| books.settle(py)));
     }

@@ -14,7 +14,7 @@ use memmap2::MmapMut;
 /// must not wait.
 pub trait Keeper: Send + Sync {
     /// Unmapped when `mapping` is dropped.
-    fn take_over(&self, mapping: Mapping);
+    fn take_over(self: Box<Self>, mapping: Mapping);
 }
 
 /// The memory of a block that was used up.

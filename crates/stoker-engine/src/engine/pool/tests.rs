@@ -182,7 +182,7 @@ fn two_batches_of_the_largest_size_always_have_room() {
 struct Notes(Arc<Mutex<Vec<crate::engine::Mapping>>>);
 
 impl crate::engine::Keeper for Notes {
-    fn take_over(&self, mapping: crate::engine::Mapping) {
+    fn take_over(self: Box<Self>, mapping: crate::engine::Mapping) {
         self.0.lock().unwrap().push(mapping);
     }
 }
