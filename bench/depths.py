@@ -8,8 +8,6 @@ best there is. Writes a table to stdout, and `depths.json`.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -18,9 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from stoker.demo import at_least
-from stoker.demo.results import machine
 
-from bench.page import write_between
+from bench.command import Command
 from bench.speed.job import Times
 from bench.speed.rivals import Rival, named
 from bench.speed.runner import Nurseries, Outcome, Plan, run
@@ -35,16 +32,12 @@ KNOBS = {"workers": (1, 2, 3, 4), "prefetch": (0, 1, 2, 4, 8, 16, 32, 64, 128)}
 
 def main(argv: list[str]) -> int:
     """Measures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.depths")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--docs", type=Path, help="page that the figures go into")
-    parser.add_argument("--rounds", type=at_least(1), default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="that a run is measured")
-    parser.add_argument("--store", action="append", choices=STORES, help="only this; repeatable")
-    parser.add_argument("--samples", type=at_least(8), default=256)
-    arguments = parser.parse_args(argv)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    command = Command(NAME)
+    command.add("--rounds", type=at_least(1), default=3)
+    command.add("--seconds", type=float, default=4.0, help="that a run is measured")
+    command.add("--store", action="append", choices=STORES, help="only this; repeatable")
+    command.add("--samples", type=at_least(8), default=256)
+    arguments = command.parse(argv)
     rivals, outcomes = ways(), []
     with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
         times = Times(warm_up=arguments.seconds / 4, pace=arguments.seconds, trainer=0.0)
@@ -62,13 +55,8 @@ def main(argv: list[str]) -> int:
             nurseries.close()
     runs = {outcome.scenario.name: outcome.runs for outcome in outcomes}
     failed = {outcome.scenario.name: outcome.failed for outcome in outcomes}
-    found = {"machine": machine(), "runs": runs, "failed": failed}
-    (arguments.out / "depths.json").write_text(json.dumps(found, indent=1) + "\n")
-    figures = tables(outcomes)
-    print(figures)
-    if arguments.docs:
-        write_between(arguments.docs, NAME, figures)
-    return 1 if any(failed.values()) else 0
+    kept = command.keep(arguments, {"runs": runs, "failed": failed}, tables(outcomes))
+    return 1 if any(failed.values()) else kept
 
 
 def tell(words: str) -> None:

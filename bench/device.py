@@ -12,9 +12,7 @@ Without a CUDA device it says so and ends with 2.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
 import tempfile
 import time
@@ -27,6 +25,7 @@ import torch
 from stoker.demo import at_least
 from stoker.torch import prefetch
 
+from bench.command import Command
 from bench.hand_over import data
 
 if TYPE_CHECKING:
@@ -44,15 +43,13 @@ SIDE = 4096
 
 def main(argv: list[str]) -> int:
     """Measures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.device")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--rounds", type=at_least(2), default=40, help="batches that are timed")
-    parser.add_argument("--photos", type=at_least(1), default=12, help="of a megapixel, in a batch")
-    parser.add_argument(
+    command = Command("device", docs=False)
+    command.add("--rounds", type=at_least(2), default=40, help="batches that are timed")
+    command.add("--photos", type=at_least(1), default=12, help="of a megapixel, in a batch")
+    command.add(
         "--step-ms", type=float, default=60.0, help="what the stand-in computes for each batch"
     )
-    arguments = parser.parse_args(argv)
+    arguments = command.parse(argv)
     if not torch.cuda.is_available():
         print(
             "bench.device measures copies to a GPU, and torch sees no CUDA device here: run it on "
@@ -82,10 +79,7 @@ def main(argv: list[str]) -> int:
         "step_seconds": arguments.step_ms / 1e3,
         "rows": rows,
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "device.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
-    return 0
+    return command.keep(arguments, found, table(found))
 
 
 def stand_in(seconds: float) -> Callable[[dict[str, Any]], None]:

@@ -10,8 +10,6 @@ Writes a table to stdout, and `faults.json`.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -24,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import stoker
 from stoker._native import DemoDataset, S3Server
 from stoker.demo import at_least
-from stoker.demo.results import machine
 
-from bench.page import table, write_between
+from bench.command import Command
+from bench.page import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,17 +69,13 @@ class Run(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Measures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.faults")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--docs", type=Path, help="page that the figures go into")
-    parser.add_argument("--rounds", type=at_least(1), default=3)
-    parser.add_argument("--samples", type=at_least(8), default=400)
-    parser.add_argument("--epochs", type=at_least(1), default=4, help="of each run")
-    parser.add_argument("--profile", default="standard", help="latency of the store")
-    parser.add_argument("--only", action="append", choices=[*KINDS, TOGETHER], help="repeatable")
-    arguments = parser.parse_args(argv)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    command = Command(NAME)
+    command.add("--rounds", type=at_least(1), default=3)
+    command.add("--samples", type=at_least(8), default=400)
+    command.add("--epochs", type=at_least(1), default=4, help="of each run")
+    command.add("--profile", default="standard", help="latency of the store")
+    command.add("--only", action="append", choices=[*KINDS, TOGETHER], help="repeatable")
+    arguments = command.parse(argv)
     ways = [CLEAN, *(arguments.only or [*KINDS, TOGETHER])]
     server, source = filled(arguments.profile, arguments.samples)
     runs: dict[str, list[Run]] = {way: [] for way in ways}
@@ -101,16 +95,10 @@ def main(argv: list[str]) -> int:
                 print(f"{number + 1} {way}: {run}", file=sys.stderr, flush=True)
                 runs[way].append(run)
     found = {
-        "machine": machine(),
         "load": os.getloadavg(),
         "runs": {way: [run._asdict() for run in of_way] for way, of_way in runs.items()},
     }
-    (arguments.out / "faults.json").write_text(json.dumps(found, indent=1) + "\n")
-    figures = tables(runs)
-    print(figures)
-    if arguments.docs:
-        write_between(arguments.docs, NAME, figures)
-    return 0
+    return command.keep(arguments, found, tables(runs))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ node does. Writes a table to stdout, and `hand_over.json`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 from stoker.demo import at_least
 from stoker.demo.store import DemoError
 
+from bench.command import Command
 from bench.ladder.local_ray import local_ray
 
 if TYPE_CHECKING:
@@ -54,11 +54,9 @@ def main(argv: list[str]) -> int:
     Raises:
         DemoError: A batch was not what it should be, or Ray spilled.
     """
-    parser = argparse.ArgumentParser(prog="python -m bench.hand_over")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--rounds", type=at_least(2), default=20, help="batches that are timed")
-    arguments = parser.parse_args(argv)
+    command = Command("hand_over", docs=False)
+    command.add("--rounds", type=at_least(2), default=20, help="batches that are timed")
+    arguments = command.parse(argv)
     counters: dict[str, float] = {}
     # Ray's workers import this package.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [".", os.environ.get("PYTHONPATH")]))
@@ -68,10 +66,7 @@ def main(argv: list[str]) -> int:
         with local_ray(2, Path(scratch), counters):
             found = measure(recipe, WARM + arguments.rounds)
     found |= {"ray": counters, "in_process": here}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "hand_over.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
-    return 0
+    return command.keep(arguments, found, table(found))
 
 
 def data(folder: Path, model: Path) -> dict[str, Any]:

@@ -11,7 +11,6 @@ measured is the loader's doing. Writes a table to stdout, and `neighbour.json`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -24,10 +23,9 @@ from statistics import median
 from typing import Any
 
 from stoker.demo import at_least
-from stoker.demo.results import machine
 from stoker.demo.store import DemoError
 
-from bench.page import write_between
+from bench.command import Command
 from bench.speed.data import SHARDS, limited, make
 from bench.speed.job import Job
 from bench.speed.rivals import Rival, named
@@ -47,15 +45,12 @@ def main(argv: list[str]) -> int:
     Raises:
         DemoError: A run failed.
     """
-    parser = argparse.ArgumentParser(prog="python -m bench.neighbour")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--rivals-python", type=Path, default=Path(".setup/rivals/bin/python"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--docs", type=Path, help="page that the figures go into")
-    parser.add_argument("--rounds", type=at_least(1), default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each of the three parts")
-    parser.add_argument("--rival", action="append", choices=RIVALS, help="only this; repeatable")
-    arguments = parser.parse_args(argv)
+    command = Command(NAME)
+    command.add("--rivals-python", type=Path, default=Path(".setup/rivals/bin/python"))
+    command.add("--rounds", type=at_least(1), default=5)
+    command.add("--seconds", type=float, default=3.0, help="of each of the three parts")
+    command.add("--rival", action="append", choices=RIVALS, help="only this; repeatable")
+    arguments = command.parse(argv)
     pythons = {"rivals": arguments.rivals_python.absolute(), "project": Path(sys.executable)}
     cores = os.cpu_count() or 1
     runs: dict[str, list[dict[str, float]]] = {}
@@ -71,14 +66,8 @@ def main(argv: list[str]) -> int:
                         job = order(named(name), store, data.folder, model, place, workers)
                         found = run(named(name), job, arguments.seconds, pythons)
                         runs.setdefault(f"{name} {workers}", []).append(found)
-    found = {"machine": machine(), "seconds": arguments.seconds, "runs": runs}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "neighbour.json").write_text(json.dumps(found, indent=1) + "\n")
-    figures = table(runs)
-    print(figures)
-    if arguments.docs:
-        write_between(arguments.docs, NAME, figures)
-    return 0
+    found = {"seconds": arguments.seconds, "runs": runs}
+    return command.keep(arguments, found, table(runs))
 
 
 def order(

@@ -9,16 +9,15 @@ a hundredth of the time of a batch of photos.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from stoker.demo.results import described, machine
 
-from bench.page import PageError, table, write_between
+from bench.command import Command
+from bench.page import table
 from bench.profile.rooms import FLAGS, ROOT, RoomsError, run
 
 NAME = "overhead"
@@ -35,25 +34,17 @@ def main(argv: list[str]) -> int:
     Returns:
         The exit code: 0, or 1 if metrics take too much or nothing could be measured.
     """
-    parser = argparse.ArgumentParser(prog="python -m bench.overhead")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--docs", type=Path, help="page that the figures go into")
-    arguments = parser.parse_args(argv)
+    command = Command(NAME)
+    arguments = command.parse(argv)
     try:
         run(BUILD.split(), cwd=ROOT, env=os.environ | FLAGS)
         found = json.loads(run([PROGRAM, arguments.model]))
-        figures = f"{figures_of(found['runs'])}\n\n{described(machine())}."
-        print(figures)
-        if arguments.docs:
-            write_between(arguments.docs, NAME, figures)
-    except (RoomsError, PageError) as error:
+    except RoomsError as error:
         print(f"overhead: {error}", file=sys.stderr)
         return 1
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    found |= {"machine": machine()}
-    (arguments.out / f"{NAME}.json").write_text(json.dumps(found, indent=1) + "\n")
-    return 1 if found["runs"][0]["share"] > MOST else 0
+    figures = f"{figures_of(found['runs'])}\n\n{described(machine())}."
+    kept = command.keep(arguments, found, figures)
+    return 1 if found["runs"][0]["share"] > MOST else kept
 
 
 def figures_of(runs: list[dict[str, Any]]) -> str:

@@ -10,7 +10,6 @@ Writes a table to stdout, and `sizing.json`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -28,10 +27,12 @@ from stoker import _native
 from stoker.demo import at_least
 from stoker.demo.results import described, machine, percent
 
-from bench.page import table, write_between
+from bench.command import Command
+from bench.page import table
 from bench.processes import die_with_parent
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 NAME = "sizing"
@@ -100,17 +101,13 @@ SCENARIOS = (
 
 def main(argv: list[str]) -> int:
     """Measures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sizing")
-    parser.add_argument("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    parser.add_argument("--out", type=Path, default=Path("target"))
-    parser.add_argument("--docs", type=Path, help="page that the figures go into")
-    parser.add_argument("--seconds", type=float, default=10.0, help="that a trainer runs, at least")
-    parser.add_argument("--measure", type=float, default=10.0, help="seconds of each forecast")
-    parser.add_argument("--samples", type=at_least(8), default=192)
+    command = Command(NAME)
+    command.add("--seconds", type=float, default=10.0, help="that a trainer runs, at least")
+    command.add("--measure", type=float, default=10.0, help="seconds of each forecast")
+    command.add("--samples", type=at_least(8), default=192)
     names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--scenario", action="append", choices=names, help="only this; repeatable")
-    arguments = parser.parse_args(argv)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    command.add("--scenario", action="append", choices=names, help="only this; repeatable")
+    arguments = command.parse(argv)
     runs = []
     with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
         write(Path(scratch) / BUCKET, arguments.samples)
@@ -118,13 +115,9 @@ def main(argv: list[str]) -> int:
             if scenario.name in (arguments.scenario or names):
                 runs.append(run(scenario, arguments, Path(scratch)))
                 print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
-    found = {"machine": machine(), "runs": runs}
-    (arguments.out / "sizing.json").write_text(json.dumps(found, indent=1) + "\n")
     figures = f"{rows(runs)}\n\n{described(machine())}."
-    print(figures)
-    if arguments.docs:
-        write_between(arguments.docs, NAME, figures)
-    return 0 if all(run["right"] for run in runs) else 1
+    kept = command.keep(arguments, {"runs": runs}, figures)
+    return kept if all(run["right"] for run in runs) else 1
 
 
 def write(folder: Path, samples: int) -> None:

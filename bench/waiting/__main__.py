@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.demo.results import described, machine
 
-from bench.page import PageError, write_between
-from bench.waiting import __doc__ as about
+from bench.command import Command
 from bench.waiting.run import tried
 from bench.waiting.scenarios import SCENARIOS
 
@@ -28,34 +24,19 @@ def main(argv: list[str]) -> int:
     Returns:
         The exit code: 0, or 1 if a report was wrong or its advice did not help.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.waiting", description=about.partition("\n")[0]
-    )
-    add = parser.add_argument
-    add("--model", type=Path, default=Path(".setup/models/qwen3-vl"))
-    add("--out", type=Path, default=Path("target"))
-    add("--docs", type=Path, help="page that the figures go into")
+    command = Command(NAME)
     names = [scenario.name for scenario in SCENARIOS]
-    add("--scenario", action="append", choices=names, help="only this; repeatable")
-    arguments = parser.parse_args(argv)
+    command.add("--scenario", action="append", choices=names, help="only this; repeatable")
+    arguments = command.parse(argv)
     outcomes = []
     for scenario in SCENARIOS:
         if scenario.name in (arguments.scenario or names):
             outcomes.append(tried(scenario, arguments.model))
             print(told(outcomes[-1]), file=sys.stderr, flush=True)
     runs = {outcome.scenario.name: raw(outcome) for outcome in outcomes}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    found = {"machine": machine(), "runs": runs}
-    (arguments.out / f"{NAME}.json").write_text(json.dumps(found, indent=1) + "\n")
     figures = f"{table(outcomes)}\n\n{described(machine())}."
-    print(figures)
-    if arguments.docs:
-        try:
-            write_between(arguments.docs, NAME, figures)
-        except PageError as error:
-            print(f"waiting: {error}", file=sys.stderr)
-            return 1
-    return 0 if all(outcome.holds for outcome in outcomes) else 1
+    kept = command.keep(arguments, {"runs": runs}, figures)
+    return kept if all(outcome.holds for outcome in outcomes) else 1
 
 
 def told(outcome: Outcome) -> str:

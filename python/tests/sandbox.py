@@ -101,6 +101,20 @@ def lacks(code: str, name: str, names: dict[str, object]) -> bool:
     return bool(found) and not bound and not given
 
 
+def check_stats(stats: dict[str, float], *, step: int) -> None:
+    """Takes what W&B takes."""
+    assert stats
+    for name, value in stats.items():
+        check_scalar(name, value, step)
+
+
+def check_scalar(name: str, value: float, step: int) -> None:
+    """Takes what TensorBoard takes."""
+    assert isinstance(name, str)
+    assert isinstance(value, int | float), name
+    assert step >= 0
+
+
 class Sandbox:
     """That folder, and what runs in it."""
 
@@ -190,10 +204,15 @@ class Sandbox:
         return {
             "stoker": stoker,
             "model": Model(),
+            "train": lambda batch: batch.to("cpu"),
             "device": "cpu",
+            "dtype": torch.bfloat16,
             "recipe": "recipe.toml",
             "rank": 0,
             "world_size": 1,
+            "step": 0,
+            "wandb": SimpleNamespace(log=check_stats),
+            "writer": SimpleNamespace(add_scalar=check_scalar),
             "score": lambda batch: [0.0] * len(batch.sample_mask),
         }
 
@@ -269,6 +288,9 @@ class Sandbox:
             if words:
                 to = words[words.index(">") + 1] if ">" in words else None
                 words = words[: words.index(">")] if to else words
+                if "|" in words:
+                    assert words[words.index("|") + 1] == "jq", "teach it"
+                    words = words[: words.index("|")]
                 said = self.command(words)
                 if to:
                     self.write(to, said)
@@ -277,7 +299,8 @@ class Sandbox:
         """Runs a command of a reader; what only sets a machine up is looked at instead."""
         program, *rest = words
         if program == "stoker":
-            return self.serve(rest) if rest[0] == "s3" else self.stoker(rest)
+            longer = {"s3": self.serve, "top": self.top}
+            return longer.get(rest[0], self.stoker)(rest)
         if program in {"python", ".venv/bin/python"}:
             return self.run_python(rest)
         if program == "make":
@@ -298,6 +321,16 @@ class Sandbox:
         given = [re.sub(r"http://127\.0\.0\.1:9000", self.endpoint, one) for one in arguments]
         wrong = {3} if arguments[0] == "verify" else set()
         return self.run([sys.executable, "-m", "stoker", *given], {0, *wrong})
+
+    def top(self, arguments: list[str]) -> str:
+        """What it shows of a loader, once."""
+        given = [str(os.getpid()) if one.isdigit() else one for one in arguments]
+        once = [] if "--once" in given else ["--once"]
+        with stoker.Loader("recipe.toml") as loader:
+            next(loader)
+            said = self.stoker([*given, *once])
+        assert str(os.getpid()) in said
+        return said
 
     def run(self, command: list[str], fine: set[int] = frozenset({0})) -> str:
         result = subprocess.run(
@@ -332,7 +365,8 @@ class Sandbox:
     def run_python(self, arguments: list[str]) -> str:
         if arguments[0] == "-m" and arguments[1].startswith("bench."):
             path = ROOT.joinpath(*arguments[1].split("."))
-            files = path.glob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+            files = [*path.glob("*.py")] if path.is_dir() else [path.with_suffix(".py")]
+            files.append(ROOT / "bench/command.py")
             text = "".join(file.read_text() for file in files)
             flags = [one for one in arguments[2:] if one.startswith("--")]
             assert all(f'"{flag}"' in text for flag in flags), arguments
