@@ -37,8 +37,9 @@ same in short, with the shapes of all tensors.
 
 INTERFACE = {
     "stoker": [
-        ("_native.pyi", "Loader"),
+        ("_native.pyi", "Loader Trace"),
         ("_batch.pyi", "Batch Tensor"),
+        ("_progress.py", "progress"),
         ("report.py", "Report"),
         (
             "errors.py",
@@ -46,6 +47,10 @@ INTERFACE = {
             "ClusterError MachineError StoppedError BugError Problem BadSample",
         ),
     ],
+    "stoker.torch": [("torch.py", "prefetch")],
+    "stoker.ranks": [("ranks.py", "gathered compare Ranks RankPace")],
+    "stoker.trace": [("trace.py", "merge")],
+    "stoker.telemetry": [("telemetry.py", "observe")],
     "stoker.ray": [("ray/loader.py", "RayLoader"), ("ray/data.py", "dataset")],
     "stoker.trainers": [("trainers/data_loader.py", "DataLoader Batches")],
     "stoker.trainers.transformers": [("trainers/transformers.py", "TrainerMixin LoaderState")],

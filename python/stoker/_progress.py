@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from stoker import Batch, Loader
     from stoker.ray import RayLoader

@@ -29,6 +29,7 @@ ELSEWHERE = {
         "docs/guides/packing.md",
         "class Trainer(TrainerMixin, transformers.Trainer):",
     ): "is a part of an example: test_examples.py",
+    ("docs/guides/waiting.md", "from stoker import ranks"): "needs several ranks: test_ranks.py",
 }
 CODE = [page for page in pages() if any(block.language != "text" for block in blocks(page))]
 
