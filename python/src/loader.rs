@@ -1,5 +1,5 @@
 //! The front door as Python sees it. Waiting is done in slices of [`PATIENCE`] with the GIL
-//! released; between them Python's signals are heard, so Ctrl-C never waits for a slow store.
+//! released; between them [Python catches up](catch_up), so Ctrl-C never waits for a slow store.
 
 use std::path::PathBuf;
 
@@ -14,6 +14,7 @@ use crate::batch::Batch;
 use crate::error::raise;
 use crate::home::Home;
 use crate::made_of::{self, MadeOf, PATIENCE, patiently};
+use crate::soon::catch_up;
 use crate::trace::{self, Trace};
 
 const IN_ALL_WORKERS: &str = "this loader was handed to several worker processes of a DataLoader, \
@@ -109,7 +110,7 @@ impl Loader {
                     engine.arrived();
                     return Ok(Some(Batch::new(*batch, self.finish)));
                 }
-                Ok(Next::Waiting) => py.check_signals()?,
+                Ok(Next::Waiting) => catch_up(py)?,
                 Ok(Next::End) => return Ok(None),
                 Err(error) => return Err(raise(py, &error)),
             }

@@ -6,11 +6,16 @@
 //! that moves the batch. Unregistering is due where a block is let go of, on any thread and perhaps
 //! under the engine's locks; so that only takes the mapping over, and Python [does the rest
 //! soon](crate::soon).
+//!
+//! Ctrl-C may come within either call, when nobody knows what the driver has done already. A block is
+//! then taken for registered, and unregistering it asked for once more: of one that the driver does
+//! not have it says so.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use stoker_engine::loader::{Keeper, Mapping};
 
@@ -40,18 +45,25 @@ impl Pins {
     }
 
     fn pin(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
-        self.books.settle(py);
+        self.books.settle(py)?;
         let batch = batch.engine();
         let Some((address, length)) = batch.lease().block() else { return Ok(()) };
         let registered = Arc::new(AtomicBool::new(false));
         let pin = Pin { books: Arc::clone(&self.books), registered: Arc::clone(&registered) };
         // As long as `batch` is held the block can't be let go of.
         if batch.lease().keep(Box::new(pin)) {
-            self.register.call1(py, (address, length))?;
-            registered.store(true, Ordering::Release);
+            let told = self.register.call1(py, (address, length));
+            let refused = told.as_ref().is_err_and(|error| !interrupts(py, error));
+            registered.store(!refused, Ordering::Release);
+            told?;
         }
         Ok(())
     }
+}
+
+/// Whether an error came from outside of what was called, such as Ctrl-C.
+fn interrupts(py: Python<'_>, error: &PyErr) -> bool {
+    !error.is_instance_of::<PyException>(py)
 }
 
 /// The keeper of one block.
@@ -78,16 +90,26 @@ impl Keeper for Pin {
 }
 
 impl Books {
-    /// Unregisters and unmaps what nobody uses any more.
-    fn settle(&self, py: Python<'_>) {
+    /// Unregisters and unmaps what nobody uses any more. Ctrl-C is raised when all of it is done.
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
         let over = std::mem::take(&mut *self.over());
+        let mut outcome = Ok(());
         for mapping in over {
-            if let Err(error) = self.unregister.call1(py, (mapping.address(),)) {
+            let unregister = || self.unregister.call1(py, (mapping.address(),));
+            let told = unregister().or_else(|error| {
+                if !interrupts(py, &error) {
+                    return Err(error);
+                }
+                outcome = Err(error);
+                unregister()
+            });
+            if let Err(error) = told {
                 // A driver that still knows the address would take what comes to lie there for it.
                 std::mem::forget(mapping);
                 error.write_unraisable(py, Some(self.unregister.bind(py)));
             }
         }
+        outcome
     }
 
     fn over(&self) -> MutexGuard<'_, Vec<Mapping>> {

@@ -7,6 +7,7 @@ registered are (`is_pinned()`), whoever made them.
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,13 @@ from stoker._native import Pins
 
 if TYPE_CHECKING:
     from stoker import Batch
+    from stoker._streams import Streams
 
 PORTABLE = 1
 """`cudaHostRegisterPortable`: pinned for all devices of the process."""
+
+UNKNOWN = 713
+"""`cudaErrorHostMemoryNotRegistered`: CUDA does not have that memory, or has it no more."""
 
 
 class Pinned:
@@ -29,11 +34,14 @@ class Pinned:
 
     Args:
         cudart: `torch.cuda.cudart()`.
+        streams: Those of the device that batches are copied to.
     """
 
-    def __init__(self, cudart: Any) -> None:
+    def __init__(self, cudart: Any, streams: Streams) -> None:
         # Blocks hold these two, and outlive this; neither of them holds it.
-        self._pins = Pins(partial(_register, cudart), partial(_unregister, cudart))
+        self._pins = Pins(
+            partial(_register, cudart, streams), partial(_unregister, cudart, streams)
+        )
         self._refused = False
 
     def pin(self, batch: Batch) -> None:
@@ -54,9 +62,11 @@ class _RefusedError(RuntimeError):
     pass
 
 
-def _register(cudart: Any, address: int, size: int) -> None:
-    status = cudart.cudaHostRegister(address, size, PORTABLE)
+def _register(cudart: Any, streams: Streams, address: int, size: int) -> None:
+    with streams.here():
+        status = cudart.cudaHostRegister(address, size, PORTABLE)
     if int(status) != 0:
+        _take_error(streams)
         raise _RefusedError(
             f"{size >> 20} MiB of memory for batches could not be pinned "
             f"({_words(cudart, status)}), so they are copied to the GPU by way of other memory, "
@@ -65,11 +75,25 @@ def _register(cudart: Any, address: int, size: int) -> None:
         )
 
 
-def _unregister(cudart: Any, address: int) -> None:
-    status = cudart.cudaHostUnregister(address)
-    if int(status) != 0:
+def _unregister(cudart: Any, streams: Streams, address: int) -> None:
+    with streams.here():
+        status = cudart.cudaHostUnregister(address)
+    if int(status) == 0:
+        return
+    _take_error(streams)
+    # After Ctrl-C nobody knows whether CUDA has it, and it is asked.
+    if int(status) != UNKNOWN:
         words = _words(cudart, status)
         raise RuntimeError(f"pinned memory was not given back: {words}; it stays mapped")
+
+
+def _take_error(streams: Streams) -> None:
+    """Takes the error that CUDA keeps of the last call of this thread that failed.
+
+    torch would take it for one of whatever it launches next; it has no `cudaGetLastError`.
+    """
+    with suppress(RuntimeError):
+        streams.launch()
 
 
 def _words(cudart: Any, status: Any) -> str:

@@ -123,21 +123,20 @@ class Prefetcher:
         self._stream = self._streams.new()
         self._pinned = _pinned
         if _pinned is None and self.device.type == "cuda":
-            self._pinned = Pinned(torch.cuda.cudart())
+            self._pinned = Pinned(torch.cuda.cudart(), self._streams)
         self._raw: Batch | None = None
         """Taken, and not on its way yet: copying it may be interrupted, and is done again."""
         self._ahead: deque[_Copied] = deque()
         self._under_way = _UnderWay()
-        self._later: Exception | None = None
-        """What was raised for a batch that is not due yet; the end too."""
+        self._end_seen = False
+        """The loader has none after those that were taken."""
         self._state: dict[str, Any] | None = None
         # A batch must not be used again under a copy, though nobody waits for the rest of it.
         weakref.finalize(self, _give_up, self._under_way)
 
     def __iter__(self) -> Self:
         """Goes on where the last loop stopped; begins anew after the end."""
-        # The loader may have seen an end that is yet to come here.
-        if self._later is None:
+        if not self._end_seen:  # else the end is yet to come here
             iter(self.loader)
         return self
 
@@ -165,11 +164,9 @@ class Prefetcher:
         """Waits for the next batch, and launches its copy."""
         if self._state is None:
             self._state = self.loader.state_dict()
-        if self._later is not None:
-            later, self._later = self._later, None
-            if isinstance(later, StopIteration):
-                self._state = None
-            raise later
+        if self._end_seen:
+            self._end_seen, self._state = False, None
+            raise StopIteration
         try:
             self._raw = self.loader._next_if_ready()
             if self._raw is None:
@@ -184,11 +181,14 @@ class Prefetcher:
 
     def _look_ahead(self) -> None:
         """Launches the copies of what is ready, as far as `depth` allows."""
-        while len(self._ahead) < self._depth and self._later is None:
+        while len(self._ahead) < self._depth and not self._end_seen:
             try:
                 self._raw = self.loader._next_if_ready()
-            except Exception as error:  # it is raised when its batch is due
-                self._later = error
+            except StopIteration:
+                self._end_seen = True
+            except Exception:
+                # It is raised when its batch is due, if it still stands in the way then.
+                break
             if self._raw is None:
                 break
             self._copy()
@@ -230,14 +230,14 @@ class Prefetcher:
 
     def _forget(self) -> None:
         self._ahead.clear()
-        self._raw = self._later = None
+        self._raw, self._end_seen = None, False
 
     def report(self) -> Report:
         """The loader's."""
         return self.loader.report()
 
     def close(self) -> None:
-        """Closes the loader, after the copies under way; see `stoker.Loader.close`."""
+        """Closes the loader, then waits for the copies under way; see `stoker.Loader.close`."""
         self.loader.close()
         self._state = self.state_dict()
         self._forget()

@@ -46,11 +46,24 @@ class Streams:
         The host does not wait. Their memory is not used for others before that stream is done with
         them.
         """
+        if not self.asynchronous:  # before torch 2.7 such streams have no `wait_event`
+            return
         stream = self._module.current_stream(self._device)
         stream.wait_event(event)
-        if self.asynchronous:
-            for tensor in tensors:
-                tensor.record_stream(stream)
+        for tensor in tensors:
+            tensor.record_stream(stream)
+
+    def here(self) -> AbstractContextManager[Any]:
+        """What asks a driver within it asks about this device, not the first of all."""
+        return self._module.device(self._device)
+
+    def launch(self) -> None:
+        """Launches next to nothing.
+
+        Raises:
+            RuntimeError: A call before it failed, and nobody has taken its error.
+        """
+        torch.empty(1, device=self._device).fill_(1)
 
 
 def resolve(device: torch.device | str | int) -> torch.device:

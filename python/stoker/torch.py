@@ -92,11 +92,14 @@ def prefetch(
     `Batch.to` would not copy.
 
     Args:
-        loader: A `stoker.Loader` or `stoker.ray.RayLoader`, to be used by nobody else meanwhile.
+        loader: A `stoker.Loader` or `stoker.ray.RayLoader`, to be used by nobody else meanwhile:
+            another one over it would go on behind what this one has copied ahead.
         device: Where to. Of a kind without an index the current one.
         depth: Batches on the device: the one that is worked on, and those ahead of it. With 2, the
             default, copying a batch takes no time unless it takes longer than a step; each more
-            takes that much memory of the device. With 1 nothing is copied ahead.
+            takes that much memory of the device. With 1 nothing is copied ahead. `next` launches
+            copies while the loop still holds the batch before, so for that moment there is one
+            more, unless the loop lets go of it first (`del batch`).
         dtype: Element type of `pixel_values`; see `stoker.Batch.to`.
 
     Raises:

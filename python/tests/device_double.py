@@ -9,11 +9,36 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import stoker._prefetch
 import torch
+from stoker._pinned import Pinned
 from stoker._streams import Streams
 from stoker.torch import move
+
+if TYPE_CHECKING:
+    from stoker import Loader
+
+
+class AlwaysReady:
+    """A loader whose batches are always ready when they are asked for."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str):
+        return getattr(self._loader, name)
+
+    def __iter__(self):
+        iter(self._loader)
+        return self
+
+    def __next__(self):
+        return next(self._loader)
+
+    def _next_if_ready(self):
+        return next(self._loader)
 
 
 class Event:
@@ -36,7 +61,8 @@ class DoubleStreams(Streams):
 
     asynchronous = True
 
-    def __init__(self) -> None:
+    def __init__(self, cudart: Cudart | None = None) -> None:
+        self.cudart = cudart or Cudart()
         self.current = "trainer"
         self.events: list[Event] = []
         self.followed: list[tuple[Event, str, list[torch.Tensor]]] = []
@@ -47,8 +73,23 @@ class DoubleStreams(Streams):
     @contextmanager
     def on(self, stream: str):
         before, self.current = self.current, stream
-        yield
-        self.current = before
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def here(self):
+        before, self.cudart.current_device = self.cudart.current_device, DEVICE
+        try:
+            yield
+        finally:
+            self.cudart.current_device = before
+
+    def launch(self) -> None:
+        status, self.cudart.last_error = self.cudart.last_error, 0
+        if status != 0:
+            raise RuntimeError(f"CUDA error: {self.cudart.cudaGetErrorString(status)}")
 
     def mark(self, stream: str) -> Event:
         self.events.append(Event(stream))
@@ -65,6 +106,7 @@ def copied(monkeypatch, streams: DoubleStreams) -> list[str]:
     def move_away(batch, device, non_blocking, dtype):
         assert non_blocking
         used.append(streams.current)
+        streams.launch()
         moved = move(batch, device, non_blocking, dtype)
         return {
             name: value.clone() if isinstance(value, torch.Tensor) else value
@@ -84,10 +126,17 @@ def mapped(address: int) -> bool:
     return False
 
 
+DEVICE = 3
+"""Where batches go. What asks CUDA with another device being current makes a context there too."""
+
+
 class Cudart:
     """`torch.cuda.cudart()`, as far as it is used."""
 
     def __init__(self, register_status: int = 0, unregister_status: int = 0) -> None:
+        self.current_device = 0
+        self.last_error = 0
+        self.unknown: list[int] = []
         self.known: dict[int, int] = {}
         self.registered: list[int] = []
         self.unregistered: list[int] = []
@@ -96,6 +145,7 @@ class Cudart:
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
         assert flags == 1
+        assert self.current_device == DEVICE
         assert address % 4096 == size % 4096 == 0
         assert mapped(address)
         assert mapped(address + size - 1)
@@ -104,15 +154,28 @@ class Cudart:
         self.registered.append(address)
         if self._statuses[0] == 0:
             self.known[address] = size
-        return self._statuses[0]
+        return self._told(self._statuses[0])
 
     def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        assert self.current_device == DEVICE
+        if address not in self.known:
+            self.unknown.append(address)
+            return self._told(713)
         size = self.known.pop(address)
         assert mapped(address), "unregistered before it is unmapped"
         assert mapped(address + size - 1), "unregistered before it is unmapped"
         self.unregistered.append(address)
         self.threads.add(threading.current_thread())
-        return self._statuses[1]
+        return self._told(self._statuses[1])
+
+    def _told(self, status: int) -> int:
+        self.last_error = status or self.last_error
+        return status
 
     def cudaGetErrorString(self, status: int) -> str:  # noqa: N802
         return f"error {status} of a double"
+
+
+def pinned(cudart: Cudart) -> Pinned:
+    """What registers blocks with it."""
+    return Pinned(cudart, DoubleStreams(cudart))

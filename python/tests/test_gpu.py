@@ -12,8 +12,9 @@ import gc
 import pytest
 import stoker
 import torch
+from stoker._pinned import PORTABLE
 from stoker.torch import prefetch
-from test_pinned import settle
+from test_pinned import blocks, settle
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device, and torch sees none here"
@@ -80,6 +81,23 @@ def test_blocks_are_pinned_and_given_back(quick):
     settle()
     fresh = torch.empty(64 << 20, dtype=torch.uint8)
     assert not fresh.is_pinned()
+
+
+def test_where_cuda_refuses_to_pin_batches_are_right(quick):
+    with stoker.Loader(quick) as loader:
+        expected = [batch.to("cpu") for batch in loader]
+    cudart = torch.cuda.cudart()
+    with prefetch(stoker.Loader(quick), "cuda") as batches:
+        first = next(batches.loader)
+        # CUDA registers no memory twice, and here it has a page of the block.
+        page = blocks(first)
+        assert int(cudart.cudaHostRegister(page, 4096, PORTABLE)) == 0
+        with pytest.warns(RuntimeWarning, match="could not be pinned"):
+            batches._pinned.pin(first)
+        assert_equal(first.to("cuda"), expected[0])
+        for ahead, plain in zip(batches, expected[1:], strict=True):
+            assert_equal(ahead, plain)
+        assert int(cudart.cudaHostUnregister(page)) == 0
 
 
 def test_the_host_does_not_wait_for_a_busy_device(quick):

@@ -34,29 +34,9 @@ def straight(recipe):
     return found
 
 
-class AlwaysReady:
-    """A loader whose batches are always ready when they are asked for."""
-
-    def __init__(self, loader: stoker.Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str):
-        return getattr(self._loader, name)
-
-    def __iter__(self):
-        iter(self._loader)
-        return self
-
-    def __next__(self):
-        return next(self._loader)
-
-    def _next_if_ready(self):
-        return next(self._loader)
-
-
 def ahead(recipe, depth: int) -> Prefetcher:
     """Batches that are always taken ahead as far as they may be."""
-    return prefetch(AlwaysReady(stoker.Loader(recipe)), "cpu", depth=depth)
+    return prefetch(device_double.AlwaysReady(stoker.Loader(recipe)), "cpu", depth=depth)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -147,6 +127,24 @@ def test_an_error_comes_in_the_place_of_its_batch(recipe, folder, tmp_path):
         assert until_it_stops(batches) == expected
         with pytest.raises(stoker.SampleError):
             next(batches)
+
+
+def test_trouble_that_is_over_when_a_batch_is_due_is_not_raised(recipe, straight):
+    class Troubled(device_double.AlwaysReady):
+        """Each other time it is asked there is no worker, and then there is one again."""
+
+        calls = 0
+
+        def _next_if_ready(self):
+            self.calls += 1
+            if self.calls % 2 == 0:
+                raise stoker.ClusterError("there is no worker")
+            return super()._next_if_ready()
+
+    loader = Troubled(stoker.Loader(recipe))
+    with prefetch(loader, "cpu") as batches:
+        assert [digests(batch) for batch in batches] == [d for d, _ in straight[:BATCHES]]
+    assert loader.calls >= 2 * BATCHES
 
 
 def test_closed_it_says_so_and_still_knows_its_state(recipe, straight):
@@ -289,7 +287,7 @@ def test_dropped_it_waits_for_what_is_under_way(recipe, monkeypatch):
 def test_the_next_copies_are_launched_before_a_batch_is_given(recipe, monkeypatch):
     streams = device_double.DoubleStreams()
     used = device_double.copied(monkeypatch, streams)
-    loader = AlwaysReady(stoker.Loader(recipe))
+    loader = device_double.AlwaysReady(stoker.Loader(recipe))
     with Prefetcher(loader, "cpu", depth=3, _streams=streams) as batches:
         launched = []
         for _ in batches:
@@ -311,6 +309,7 @@ def test_streams_have_torch_wait_and_know_who_uses_a_tensor(monkeypatch):
     class Module:
         Stream = staticmethod(lambda device: f"stream of {device}")
         stream = staticmethod(lambda stream: f"on {stream}")
+        device = staticmethod(lambda device: f"at {device}")
         current = None
         asked = None
 
@@ -330,19 +329,22 @@ def test_streams_have_torch_wait_and_know_who_uses_a_tensor(monkeypatch):
     assert streams.asynchronous
     side = streams.new()
     assert (side, streams.on(side)) == ("stream of cuda:1", "on stream of cuda:1")
+    assert streams.here() == "at cuda:1"
     event = streams.mark(side)
     streams.follow(event, [Tensor()])
     assert Module.asked == device
     assert log == [("record", side), ("wait", event), ("use", Module.current)]
 
 
-def test_on_the_cpu_streams_do_nothing(recipe):
+def test_on_the_cpu_streams_do_nothing(recipe, monkeypatch):
+    monkeypatch.delattr(torch.cpu.Stream, "wait_event", raising=False)  # torch 2.4 to 2.6
     streams = Streams(resolve("cpu"))
     assert not streams.asynchronous
     with streams.on(streams.new()):
         event = streams.mark(streams.new())
     streams.follow(event, [torch.zeros(1)])
     assert event.query()
+    streams.launch()
     with stoker.Loader(recipe) as loader:
         batches = prefetch(loader, "cpu")
         plain = next(batches)
