@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,7 +43,7 @@ class DataModule(LightningDataModule):
         self._open_validate = validate
         self._train: _Loop | None = None
         self._state: dict[str, Any] | None = None
-        self._opened: list[Loader] = []
+        self._opened: list[_Loop] = []
 
     def setup(self, stage: str) -> None:
         """Forgets what an earlier `fit` trained on."""
@@ -52,7 +53,7 @@ class DataModule(LightningDataModule):
     def train_dataloader(self) -> _Loop:
         """What to train with; opened again in the middle of a `fit`, it goes on."""
         state = self._state if self._train is None else self._train.state()
-        self._train = _Loop(self._open(self._open_train), self._device())
+        self._train = self._open(_Loop, self._open_train)
         if state is not None:
             self._train.load(state)
         return self._train
@@ -61,23 +62,23 @@ class DataModule(LightningDataModule):
         """What to validate with."""
         if self._open_validate is None:
             return []
-        return _Anew(self._open(self._open_validate), self._device())
+        return self._open(_Anew, self._open_validate)
 
-    def _open(self, opener: Callable[[], Loader]) -> Loader:
-        loader = check_loader(opener())
-        self._opened.append(loader)
-        return loader
+    def _open(self, kind: type[_Loop], opener: Callable[[], Loader]) -> _Loop:
+        loop = kind(check_loader(opener()), self._device())
+        self._opened.append(loop)
+        return loop
 
     def _device(self) -> torch.device:
         """Where Lightning is going to put batches."""
         return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
 
     def teardown(self, stage: str) -> None:  # noqa: ARG002
-        """Closes the loaders."""
-        for loader in self._opened:
-            loader.close()
-        self._opened.clear()
-        self._state = None
+        """Closes the loaders, and lets go of what was copied ahead."""
+        opened, self._opened, self._state = self._opened, [], None
+        with ExitStack() as closing:
+            for loop in opened:
+                closing.callback(loop.close)
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning stores in a checkpoint."""
@@ -129,6 +130,9 @@ class _Loop:
     def load(self, state: Mapping[str, Any]) -> None:
         self._passes.loader.load_state_dict(state)
         self._state = None
+
+    def close(self) -> None:
+        self._passes.loader.close()
 
 
 class _Anew(_Loop):

@@ -26,7 +26,7 @@ class LoaderState(TrainerCallback, ExportableState):
     """Keeps the loader's state in each checkpoint (`trainer_state.json`), and loads it from there.
 
     `TrainerMixin` brings it along. By itself it is for a trainer whose `get_train_dataloader` gives
-    a `stoker.trainers.DataLoader`.
+    a `stoker.trainers.DataLoader`, the same each time.
     """
 
     def __init__(self) -> None:
@@ -109,6 +109,7 @@ class TrainerMixin:
     ) -> None:
         self._train_loader = None if train_dataset is None else check_loader(train_dataset)
         self._eval_loader = eval_dataset if is_loader(eval_dataset) else None
+        self._data_loaders: dict[int, DataLoader] = {}
         super().__init__(
             *args,
             train_dataset=_stand_in(self._train_loader) if self._train_loader else None,
@@ -146,7 +147,13 @@ class TrainerMixin:
                 f"{ranks}, so some would train on the same batches: make it with rank and "
                 f"world_size={ranks}, or after TrainingArguments, which say what they are"
             )
-        return DataLoader(loader, self.args.device)
+        found = self._data_loaders.get(id(loader))
+        if found is None:
+            found = DataLoader(loader, self.args.device)
+            if loader is self._train_loader or loader is self._eval_loader:
+                # It has batches that were copied ahead, which the next `train` is to have.
+                self._data_loaders[id(loader)] = found
+        return found
 
 
 def _stand_in(loader: Loader) -> Any:
