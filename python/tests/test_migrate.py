@@ -35,7 +35,11 @@ def read(toml: str) -> dict:
         ("pipe:aws s3 cp s3://b/{0..9}.tar -", "s3://b/{0..9}.tar"),
         ("pipe:gsutil cat gs://b/0.tar", "gs://b/0.tar"),
         ("pipe:curl -s -L 'https://x.org/a.tar?key=1'", "https://x.org/a.tar[?]key=1"),
+        ("pipe:curl -fsSL --silent https://x.org/a.tar", "https://x.org/a.tar"),
+        ("pipe:curl 'https://x.org/a.tar?b=1&c=2'", "https://x.org/a.tar[?]b=1&c=2"),
+        ("pipe:aws s3 cp --quiet s3://b/a.tar -", "s3://b/a.tar"),
         ("pipe:cat /data/a.tar", "/data/a.tar"),
+        ("pipe:cat '/data/a b.tar'", "/data/a b.tar"),
         ("odd[1]*.tar", "odd[[]1][*].tar"),
     ],
 )
@@ -53,6 +57,44 @@ def test_urls_that_no_recipe_can_have_are_all_told():
         assert said in problem
     with pytest.raises(MigrationError, match="1 thing has no translation"):
         from_webdataset("hf://x/a.tar")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("aws s3 cp s3://b/a.tar -|openssl enc -d -aes256", "more than bring one object"),
+        ("aws s3 cp s3://b/a.tar - &&rm x", "more than bring one object"),
+        ("aws s3 cp s3://b/a.tar -;rm x", "more than bring one object"),
+        ("cat a.tar>b.tar", "more than bring one object"),
+        ("cat a.tar\ncat b.tar", "more than bring one object"),
+        ("cat `ls`", "more than bring one object"),
+        ("cat a.tar b.tar", "more than bring one object"),
+        ("cat ';'", "more than bring one object"),
+        ("cat -", "more than bring one object"),
+        ("cat", "more than bring one object"),
+        ("cat *.tar", "more than bring one object"),
+        ("gsutil cat gs://b/*.tar", "more than bring one object"),
+        ("curl https://x.org/[1-3].tar", "more than bring one object"),
+        ("curl https://x.org/a.tar?b=1&c=2", "more than bring one object"),
+        ("curlish https://x.org/a.tar", "more than bring one object"),
+        ("aws s3 cp s3://b/a.tar /tmp/a.tar", "more than bring one object"),
+        ("aws s3 cp - s3://b/a.tar", "more than bring one object"),
+        ("curl -H 'Authorization: x' https://x.org/a.tar", "the option -H; take it out if"),
+        ("curl -sk https://x.org/a.tar", "the option -sk; take it out if"),
+        ("curl --header=x https://x.org/a.tar", "the option --header; take it out if"),
+        ("aws s3 cp --profile other s3://b/a.tar -", "the option --profile; set AWS_PROFILE"),
+        ("aws s3 cp --endpoint-url=http://x s3://b/a.tar -", "--endpoint-url; set fetch.endpoint"),
+        ("gsutil cat -r 0-9 gs://b/a.tar", "the option -r; take it out if"),
+        ("cat $DATA/a.tar", "a variable of the environment"),
+        ("cat ~/a.tar", "a variable of the environment"),
+        ("cat '/data/a.tar", "no shell can read (No closing quotation)"),
+    ],
+)
+def test_what_a_command_does_beside_bringing_an_object_is_told(command, said):
+    with pytest.raises(MigrationError) as error:
+        from_webdataset(f"pipe:{command}")
+    (problem,) = problems(error)
+    assert said in problem
 
 
 def test_what_has_no_ending_of_its_own_is_said_to_be_webdataset():
