@@ -3,15 +3,16 @@
 //! [`SampleId`] → [`RawSample`] (as stored) → [`Sample`] (as meant) → [`Measured`] (sizes and
 //! tokens known, pixels not yet decoded) → its rows in a batch. Rooms are functions between these.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+mod location;
 mod pixels;
 
+pub use location::{Location, Scheme, shown_address};
 pub use pixels::{Decoded, PixelRows};
 
 /// Place in the endless global stream of samples.
@@ -26,64 +27,6 @@ pub struct SampleId {
     pub dataset: u32,
     /// Row of the dataset, from 0.
     pub row: u64,
-}
-
-/// Where an object lies. `Display` gives the URI back.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location {
-    /// The kind of store.
-    pub scheme: Scheme,
-    /// Bucket, container or host (with port); empty for files.
-    pub authority: String,
-    /// Key in the bucket as the store knows it (not percent-encoded), URL path with its query, or
-    /// absolute path of a file.
-    pub key: String,
-}
-
-/// The kinds of store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scheme {
-    /// A local file.
-    File,
-    /// Amazon S3 and what speaks its protocol.
-    S3,
-    /// Google Cloud Storage.
-    Gs,
-    /// Azure Blob Storage.
-    Az,
-    /// HTTP without encryption.
-    Http,
-    /// HTTPS.
-    Https,
-}
-
-impl Scheme {
-    /// The scheme as it stands in a URI.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::S3 => "s3",
-            Self::Gs => "gs",
-            Self::Az => "az",
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-
-    /// The scheme of that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        let all = [Self::File, Self::S3, Self::Gs, Self::Az, Self::Http, Self::Https];
-        all.into_iter().find(|scheme| scheme.as_str().eq_ignore_ascii_case(name))
-    }
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.scheme {
-            Scheme::File => write!(f, "{}", self.key),
-            scheme => write!(f, "{}://{}/{}", scheme.as_str(), self.authority, self.key),
-        }
-    }
 }
 
 /// Bytes to read.

@@ -94,7 +94,7 @@ impl Rooms {
 /// What people know an image by: its number in the sample, from 1, and where it lies.
 fn name(number: usize, image: &ImageRef) -> String {
     match image {
-        ImageRef::Stored(extent) => format!("image {}: {}", number + 1, extent.object),
+        ImageRef::Stored(extent) => format!("image {}: {}", number + 1, extent.object.shown()),
         ImageRef::Inline(_) => format!("image {}, inline", number + 1),
     }
 }

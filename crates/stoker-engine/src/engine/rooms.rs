@@ -173,7 +173,7 @@ impl Rooms {
             reason: format!("an image of {}, and image.max-bytes is {}", Size(size), Size(limit)),
             hint: Some("raise image.max-bytes if it is really an image".into()),
             request_id: None,
-            uri: extent.object.to_string(),
+            uri: extent.object.shown(),
         })))
     }
 

@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant};
 use crate::error::{Error, FetchError, FetchErrorKind, too_many_files};
 use crate::metrics::Cause;
 use crate::recipe;
-use crate::sample::{Location, Scheme};
+use crate::sample::Location;
 
 use super::Urgency;
 use super::address::NotPublic;
@@ -259,27 +259,16 @@ impl<'a> Tries<'a> {
             reason: failure.reason,
             hint: failure.hint,
             request_id: failure.request_id,
-            uri: shown(self.object),
+            uri: self.object.shown(),
         }))
     }
-}
-
-/// An object's address as it may be shown: the query of a web address is often a signature, and its
-/// authority may hold a password.
-pub(super) fn shown(object: &Location) -> String {
-    if !matches!(object.scheme, Scheme::Http | Scheme::Https) {
-        return object.to_string();
-    }
-    let host = object.authority.rsplit('@').next().unwrap_or_default();
-    let path = object.key.split(['?', '#']).next().unwrap_or_default();
-    let query = if path.len() < object.key.len() { "?…" } else { "" };
-    format!("{}://{host}/{path}{query}", object.scheme.as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::random::Chance;
     use super::*;
+    use crate::sample::Scheme;
 
     fn object(uri_scheme: Scheme, authority: &str, key: &str) -> Location {
         Location { scheme: uri_scheme, authority: authority.into(), key: key.into() }
@@ -346,13 +335,5 @@ mod tests {
         let text = "busy; fetch.deadline of 10s is over after 2 attempts; raise it if the store may \
                     be away longer: s3://bucket/key";
         assert_eq!(error.to_string(), text);
-    }
-
-    #[test]
-    fn shown_addresses_hold_no_signature_and_no_password() {
-        let signed = object(Scheme::Https, "me:pass@host:1", "a/b.jpg?X-Amz-Signature=abc");
-        assert_eq!(shown(&signed), "https://host:1/a/b.jpg?…");
-        let plain = object(Scheme::S3, "bucket", "what?.jpg");
-        assert_eq!(shown(&plain), "s3://bucket/what?.jpg");
     }
 }

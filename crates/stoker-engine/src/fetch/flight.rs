@@ -180,8 +180,7 @@ impl Drop for InFlight {
 
 impl Asked {
     fn told(&self, since: Instant) -> Vec<(&'static str, Argument)> {
-        let mut told =
-            vec![("batch", self.batch.into()), ("object", self.object.to_string().into())];
+        let mut told = vec![("batch", self.batch.into()), ("object", self.object.shown().into())];
         match self.range {
             Some(Range { start, end: Ask::END }) => {
                 told.push(("range", format!("{start}-").into()))
@@ -195,5 +194,21 @@ impl Asked {
             told.push(("first byte after us", nanos(*came - since).div_ceil(1000).into()));
         }
         told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Location, Scheme};
+
+    #[test]
+    fn a_trace_is_told_no_signature() {
+        let key = "a.jpg?X-Amz-Signature=abc".to_owned();
+        let object = Location { scheme: Scheme::Https, authority: "me:pass@host".into(), key };
+        let first_byte = OnceLock::new();
+        let asked = Asked { batch: 7, object: Arc::new(object), range: None, first_byte };
+        let told = format!("{:?}", asked.told(Instant::now()));
+        assert!(told.contains("https://host/a.jpg?…"), "{told}");
     }
 }

@@ -1,5 +1,7 @@
 //! The section `[dataset]`, typed: what there is to read, and what it is.
 
+use crate::sample::shown_address;
+
 /// `[dataset]`: chat samples with images, in shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
@@ -25,12 +27,12 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// What people know it by: its source, or the first of them.
+    /// What people know it by: its source, or the first of them, without what may be secret in it.
     pub fn shown(&self) -> String {
         match self.source.as_slice() {
             [] => String::new(),
-            [only] => only.clone(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+            [only] => shown_address(only),
+            [first, rest @ ..] => format!("{} and {} more", shown_address(first), rest.len()),
         }
     }
 }

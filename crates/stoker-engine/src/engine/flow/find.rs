@@ -125,7 +125,7 @@ impl Line {
         let images = match images {
             Ok(images) => images,
             Err(error) => {
-                let is_foreign = |uri: &str| self.rooms.catalog.is_foreign(id, uri);
+                let is_foreign = |uri: &str| self.rooms.catalog.is_foreign(uri);
                 return flaw_of(error, is_foreign).map(Err);
             }
         };
@@ -227,7 +227,7 @@ impl Line {
     }
 
     async fn bring_stored(&self, claim: Claim, extent: &Extent) -> Result<Held> {
-        let name = || format!("the image {}", extent.object);
+        let name = || format!("the image {}", extent.object.shown());
         let permit = self.budget.take(claim, self.typical_image.bytes()).await?;
         let permit = Mutex::new(permit);
         let held = || permit.lock().unwrap_or_else(PoisonError::into_inner);
