@@ -268,11 +268,11 @@ impl Metrics {
     /// Logs how long the trainer was blocked for one batch.
     pub fn waited(&self, wait: Wait) {
         let mut waits = self.waits();
-        if waits.first.is_some() {
+        let (work, is_first) = (Work::so_far(self), waits.first.is_none());
+        let wait = waits.push(wait, work);
+        if !is_first {
             self.wait_histogram.add(wait.blocked);
         }
-        let work = Work::so_far(self);
-        waits.push(wait, work);
         drop(waits);
         self.history().push(wait, Done::so_far(self, &work));
     }
@@ -281,7 +281,8 @@ impl Metrics {
     /// it is, so of that there is only what batches were asked for while they were made.
     pub fn evidence(&self) -> Evidence {
         let (work, blame) = (Work::so_far(self), self.waits().pending());
-        Evidence::of(self, &waits::Span { work, blame, ..waits::Span::default() })
+        let span = waits::Span { work, blame, ..waits::Span::default() };
+        Evidence { data_workers: 1.0, ..Evidence::of(self, &span) }
     }
 
     /// Logs for what the next batch that is handed over was waited for.

@@ -96,7 +96,31 @@ fn a_trace_holds_the_steps_it_was_asked_for_and_what_was_done_for_them() {
     for count in ["ready batches", "requests in flight", "compressed bytes"] {
         assert!(all.iter().any(|event| event["ph"] == "C" && event["name"] == count), "{count}");
     }
-    assert!(!fs::read_to_string(&path).unwrap().contains("Signature"));
+}
+
+#[test]
+fn batches_that_are_given_up_are_gone_then() {
+    let (server, folder) = (store(), tempfile::tempdir().unwrap());
+    let (loader, path) = (loader(&server), folder.path().join("trace.json"));
+    let trace = loader.trace(&path, None).unwrap();
+    let start = loader.state();
+    take(&loader, 3);
+    loader.load_state(&start).unwrap();
+    let again = take(&loader, 1).0[0];
+    trace.stop().unwrap();
+    let file = read(&path);
+    // Each life is a span of its own: that of the run that was given up ends where it was.
+    let lives = named(&file, &format!("batch {again}"));
+    assert_eq!(lives.len(), 2, "{lives:?}");
+    let end = |life: &Value| life["ts"].as_f64().unwrap() + life["dur"].as_f64().unwrap();
+    let ends: Vec<f64> = lives.iter().map(|life| end(life)).collect();
+    let latest = ends.iter().copied().fold(0.0, f64::max);
+    let all = file["traceEvents"].as_array().unwrap();
+    let batches = all.iter().filter(|event| {
+        event["ph"] == "X" && event["name"].as_str().unwrap().starts_with("batch ")
+    });
+    let before = batches.filter(|life| end(life) < latest).count();
+    assert!(before > 3, "those that were ready or begun too, not only the three that were taken");
 }
 
 #[test]

@@ -180,7 +180,13 @@ impl Flow {
             let mut counter = self.line.counter();
             counter.stopped = true;
             counter.making.values().for_each(|making| making.task.abort());
-            std::mem::take(&mut counter.finished)
+            let finished = std::mem::take(&mut counter.finished);
+            let trace = &self.line.rooms.metrics.trace;
+            counter.making.keys().chain(finished.keys()).for_each(|sequence| {
+                trace.batch(*sequence, Stage::Gone);
+            });
+            counter.making.clear();
+            finished
         };
         drop(finished);
         self.line.arrived.notify_all();

@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{Builder, JoinHandle};
 
 use flate2::Compression;
@@ -115,7 +115,13 @@ impl Trace {
 
     /// Whether the file is written, or will never be.
     pub fn ended(&self) -> bool {
-        match &*self.writing() {
+        let writing = match self.0.writing.try_lock() {
+            Ok(writing) => writing,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody waits for it.
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        match &*writing {
             Writing::Goes(thread) => thread.is_finished(),
             Writing::Ended(_) => true,
         }

@@ -194,7 +194,9 @@ pub struct Evidence {
     pub memory_idle_seconds: f64,
     /// Time of those that waited while others had all that there was to fill.
     pub others_idle_seconds: f64,
-    /// Worker threads.
+    /// Engines elsewhere that make the batches; none where this one does.
+    pub data_workers: f64,
+    /// Worker threads of all of them.
     pub workers: f64,
     /// Requests that may be in flight, by the recipe.
     pub most_requests: f64,
@@ -237,6 +239,7 @@ impl Evidence {
             held_back_seconds: work.spent.some_held_back.as_secs_f64(),
             memory_idle_seconds: work.spent.idle_memory.as_secs_f64(),
             others_idle_seconds: work.spent.idle_others.as_secs_f64(),
+            data_workers: 0.0,
             workers: limits.workers as f64,
             most_requests: limits.requests as f64,
             requests_now: metrics.fetch.limit.get() as f64,
@@ -286,9 +289,14 @@ impl Evidence {
         self.fetched_bytes / self.wall_seconds
     }
 
-    /// How long a request takes.
+    /// How long a request takes; nothing where files are read, for which there are none.
     pub(super) fn each_request(&self) -> f64 {
-        self.request_seconds / self.requests.max(1.0)
+        if self.requests > 0.0 { self.request_seconds / self.requests } else { 0.0 }
+    }
+
+    /// How many engines it is of.
+    pub(super) fn engines(&self) -> f64 {
+        self.data_workers.max(1.0)
     }
 
     /// Share of requests' time that goes to bodies.
@@ -345,7 +353,7 @@ impl Evidence {
             Limit::Bandwidth
         } else if self.in_flight() >= FULL * self.most_requests {
             Limit::Requests
-        } else if self.held_back_seconds > MOST * self.wall_seconds {
+        } else if self.held_back_seconds > MOST * self.wall_seconds * self.engines() {
             Limit::Memory
         } else {
             Limit::Latency

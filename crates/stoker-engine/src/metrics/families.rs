@@ -195,12 +195,10 @@ impl Table {
         ];
         let help = "Answers that asked for patience or fell silent, and retries held back.";
         self.kinds("stoker_request_troubles_total", help, troubles);
-        let hedges = [
-            ("won", fetch.hedges_won),
-            ("lost", fetch.hedges.saturating_sub(fetch.hedges_won)),
-            ("denied", fetch.hedges_denied),
-        ];
-        let help = "Late requests: sent twice and answered sooner or not, or not sent twice.";
+        let hedges =
+            [("sent", fetch.hedges), ("won", fetch.hedges_won), ("denied", fetch.hedges_denied)];
+        let help =
+            "Late requests: sent twice, of these answered sooner by the second, or not sent twice.";
         self.kinds("stoker_hedges_total", help, hedges);
         let help = "Parts that large reads were split into.";
         self.counter("stoker_split_parts_total", help, fetch.split_parts as f64);

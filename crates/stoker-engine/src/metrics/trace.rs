@@ -145,6 +145,8 @@ pub struct Recording {
     threads: BTreeMap<u32, String>,
     bytes: usize,
     most_bytes: usize,
+    /// Since when there is no room for more.
+    full: Option<Instant>,
     dropped: u64,
 }
 
@@ -159,6 +161,7 @@ impl Recording {
             threads: BTreeMap::new(),
             bytes: 0,
             most_bytes,
+            full: None,
             dropped: 0,
         }
     }
@@ -167,6 +170,7 @@ impl Recording {
         let bytes = event.bytes();
         if self.bytes + bytes > self.most_bytes {
             self.dropped += 1;
+            self.full.get_or_insert_with(Instant::now);
             // Nothing smaller slips in behind it: what is there is all there was until then.
             self.most_bytes = self.bytes;
             return;
@@ -178,7 +182,7 @@ impl Recording {
         self.events.push(event);
     }
 
-    /// Steps that are in it.
+    /// Batches that were handed over meanwhile.
     pub fn steps(&self) -> u64 {
         self.steps
     }

@@ -82,8 +82,8 @@ impl Waits {
         self.late += late;
     }
 
-    /// Adds a batch; `work` is what was done by now.
-    pub(super) fn push(&mut self, wait: Wait, work: Work) {
+    /// Adds a batch; `work` is what was done by now. Gives what counts as its wait.
+    pub(super) fn push(&mut self, wait: Wait, work: Work) -> Wait {
         let (mut blame, late) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.late));
         let wait = Wait { blocked: wait.blocked + late, ..wait };
         // What no batch was at is the way of a finished one to the trainer.
@@ -91,7 +91,7 @@ impl Waits {
         if self.first.is_none() {
             self.first = Some(wait);
             self.before = work;
-            return;
+            return wait;
         }
         self.total.batches += 1;
         self.total.blocked += wait.blocked;
@@ -102,6 +102,7 @@ impl Waits {
             self.before = gone.work;
         }
         self.window.push_back(Seen { wait, blame, work });
+        wait
     }
 
     /// The batches of the window together; nothing where there are none.
@@ -157,7 +158,7 @@ mod tests {
         waits.push(step(9), Work::default());
         waits.late(ms(4));
         waits.blame(Blame { pixels: ms(5), ..Blame::default() });
-        waits.push(step(6), Work::default());
+        assert_eq!(waits.push(step(6), Work::default()), Wait { blocked: ms(10), wall: ms(20) });
         waits.push(step(1), Work::default());
         let span = waits.span().unwrap();
         assert_eq!((span.blocked, span.wall), (ms(11), ms(40)));

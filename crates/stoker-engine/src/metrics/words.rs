@@ -55,10 +55,16 @@ impl Evidence {
                 let enough = self.pace_needed().map_or_else(String::new, |times| {
                     format!(" to {:.0} or more", whole(times * self.most_requests))
                 });
+                let most = self.most_requests;
+                let what = if self.requests > 0.0 {
+                    format!(
+                        "all {most:.0} requests that may be in flight are, and one takes {request:.0} ms"
+                    )
+                } else {
+                    format!("all {most:.0} reads that may go on at once do")
+                };
                 format!(
-                    "{wait}: all {:.0} requests that may be in flight are, and one takes {request:.0} ms; \
-                     raise fetch.concurrency{enough}, or pack samples into larger shards",
-                    self.most_requests
+                    "{wait}: {what}; raise fetch.concurrency{enough}, or pack samples into larger shards"
                 )
             }
             Limit::Bandwidth => {
@@ -93,11 +99,19 @@ impl Evidence {
             Some(_) if ahead.is_finite() => format!(" to {:.0} or more", whole(ahead) + 1.0),
             _ => String::new(),
         };
-        format!(
-            "{wait}: the store's slow answers come late ({request:.0} ms in the mean, {:.1} requests in \
-             flight); raise engine.prefetch{enough}, and engine.memory with it",
-            self.in_flight()
-        )
+        let helps = if self.data_workers > 0.0 {
+            "have more data workers, or raise prefetch_bytes, so that more is on its way".to_owned()
+        } else {
+            format!("raise engine.prefetch{enough}, and engine.memory with it")
+        };
+        let (at_once, what) = (self.in_flight(), "the store's slow answers come late");
+        if self.requests > 0.0 {
+            format!(
+                "{wait}: {what} ({request:.0} ms in the mean, {at_once:.1} requests in flight); {helps}"
+            )
+        } else {
+            format!("{wait}: {what} ({at_once:.1} reads at a time); {helps}")
+        }
     }
 
     fn cores(&self, wait: &str) -> String {
@@ -108,15 +122,20 @@ impl Evidence {
                 .into_iter()
                 .max_by(|a, b| a.1.total_cmp(&b.1))
                 .expect("there are three");
-        let workers = self.workers;
+        let (workers, each) = (self.workers, self.workers / self.engines());
         let needed = self.pace_needed().map(|pace| (pace, whole(workers * (pace - 1.0))));
         let helps = match needed {
-            Some((_, more)) => format!(
-                "{} here end it, or {} of {} (stoker.ray)",
-                some(more, "more core"),
-                some(whole(more / workers), "data worker"),
-                some(workers, "core")
-            ),
+            Some((_, more)) => {
+                let cores = some(more, "more core");
+                let others = some(whole(more / each), "data worker");
+                let size = some(each.round(), "core");
+                if self.data_workers > 0.0 {
+                    format!("{cores} end it: {others} of {size}")
+                } else {
+                    format!("{cores} here end it, or {others} of {size} (stoker.ray)")
+                }
+            }
+            None if self.data_workers > 0.0 => "more data workers make it faster".to_owned(),
             None => "more cores, here or as data workers (stoker.ray), make it faster".to_owned(),
         };
         let u8 = if self.u8_workers < workers && vision > WORTH * all {

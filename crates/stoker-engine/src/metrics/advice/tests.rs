@@ -25,6 +25,7 @@ fn evidence() -> Evidence {
         held_back_seconds: 0.0,
         memory_idle_seconds: 1.0,
         others_idle_seconds: 2.0,
+        data_workers: 0.0,
         workers: 4.0,
         most_requests: 64.0,
         requests_now: 32.0,
@@ -88,6 +89,41 @@ fn busy_workers_are_the_limit_whatever_the_batch_was_at() {
         Limit::Cores,
         &["36 more cores", "9 data workers", "less than is needed"],
     );
+}
+
+#[test]
+fn data_workers_are_as_large_as_they_are_and_their_times_are_added_up() {
+    let on_ray = |it: &mut Evidence| (it.data_workers, it.workers) = (2.0, 4.0);
+    let busy = |it: &mut Evidence| {
+        on_ray(it);
+        it.cpu_seconds = 39.0;
+    };
+    check(busy, Limit::Cores, &["; 3 more cores end it: 2 data workers of 2 cores"]);
+    let late = |it: &mut Evidence| {
+        on_ray(it);
+        it.memory_blocked_seconds = 0.0;
+        it.held_back_seconds = 6.0;
+    };
+    check(late, Limit::Latency, &["have more data workers, or raise prefetch_bytes"]);
+    check(
+        |it| {
+            late(it);
+            it.data_workers = 1.0;
+        },
+        Limit::Memory,
+        &["raise engine.memory"],
+    );
+}
+
+#[test]
+fn of_local_files_no_requests_are_told_of() {
+    let local = Evidence { requests: 0.0, answers: 0.0, request_seconds: 50.0, ..evidence() };
+    let advice = local.advice().expect("there are enough batches");
+    assert_eq!(advice.limit, Limit::Latency);
+    assert!(advice.words.contains("come late (5.0 reads at a time)"), "{}", advice.words);
+    let many = Evidence { request_seconds: 640.0, ..local }.advice().expect("there are enough");
+    assert_eq!(many.limit, Limit::Requests);
+    assert!(many.words.contains("all 64 reads that may go on at once do;"), "{}", many.words);
 }
 
 #[test]

@@ -56,7 +56,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<usize>,
+    id: Option<String>,
     /// An arrow ends at the span around its tip.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<&'static str>,
@@ -69,10 +69,15 @@ impl Recording {
     pub fn write(&self, who: &str, out: &mut dyn Write) -> io::Result<()> {
         let end = self.end.unwrap_or_else(Moment::now);
         let clock = Clock::between(self.begin, end);
-        let all = clock.at(self.begin.instant)..clock.at(end.instant);
+        // What came later is not known.
+        let last = self.full.unwrap_or(end.instant);
+        let all = clock.at(self.begin.instant)..clock.at(last);
         let (lives, on_threads) = (self.lives(&clock, &all), self.slices(&clock));
         let (requests, names) = (self.requests(&clock), self.names(&lives, who));
         let arrows = arrows(&on_threads, &requests, &lives);
+        // Files are merged, and arrows of another one must not end at ours.
+        let own = format!("{} {}", std::process::id(), self.begin.wall);
+        let own = xxhash_rust::xxh3::xxh3_64(own.as_bytes()) & !u64::from(u32::MAX);
 
         let mut file = File { out, process: std::process::id(), start: all.start, lines: 0 };
         write!(file.out, "{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",")?;
@@ -94,8 +99,8 @@ impl Recording {
             }
         }
         for (number, (from, to)) in arrows.iter().enumerate() {
-            let id = Some(number);
-            file.line("s", "bytes", from.thread, from.at, |line| line.id = id)?;
+            let id = Some(format!("{:#x}", own | number as u64));
+            file.line("s", "bytes", from.thread, from.at, |line| line.id.clone_from(&id))?;
             file.line("f", "bytes", to.thread, to.at, |line| {
                 (line.id, line.bp) = (id, Some("e"));
             })?;

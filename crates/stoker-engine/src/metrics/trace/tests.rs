@@ -80,22 +80,30 @@ fn memory_is_bounded_and_what_is_left_out_is_counted_and_told() {
     let tracer = Tracer::default();
     let most = 20 << 10;
     assert!(tracer.start_within(None, most));
+    tracer.batch(1, Stage::Bytes);
     for number in 0..1000_u64 {
         drop(tracer.span("work", || vec![("object", format!("{number:0100}").into())]));
     }
-    tracer.batch(1, Stage::Bytes);
+    std::thread::sleep(Duration::from_millis(1));
     tracer.finish();
     let recording = tracer.take().unwrap();
     assert!(recording.bytes <= most);
     let (kept, dropped) = (recording.events.len() as u64, recording.dropped());
     assert!(kept > 50 && kept + dropped == 1001, "{kept} and {dropped}");
     let trace = written(&recording);
-    let objects: Vec<_> =
-        events(&trace, "X").iter().map(|event| &event["args"]["object"]).collect();
-    let first: Vec<_> = (0..kept).map(|number| Value::from(format!("{number:0100}"))).collect();
+    let spans = events(&trace, "X");
+    let works = spans.iter().filter(|event| event["name"] == "work");
+    let objects: Vec<_> = works.map(|event| &event["args"]["object"]).collect();
+    let first: Vec<_> =
+        (1..kept).map(|number| Value::from(format!("{:0100}", number - 1))).collect();
     assert_eq!(objects, first.iter().collect::<Vec<_>>());
     assert_eq!(trace["stoker"]["dropped"], dropped);
-    assert_eq!(events(&trace, "i").len(), 1);
+    let marks = events(&trace, "i");
+    let full = marks[0]["ts"].as_f64().unwrap();
+    let life = spans.iter().find(|event| event["name"] == "batch 1").unwrap();
+    let end = life["ts"].as_f64().unwrap() + life["dur"].as_f64().unwrap();
+    assert!(marks.len() == 1 && (end - full).abs() < 0.01, "known until then: {end} and {full}");
+    assert!(Instant::now() - recording.full.unwrap() >= Duration::from_millis(1));
 }
 
 /// What an image, its request and its batch look like, with names that would end a string.
@@ -160,6 +168,22 @@ fn no_arrow_is_guessed_where_several_parts_of_an_object_were_read() {
     fill_one(&tracer, "s3://b/shard.tar");
     tracer.finish();
     assert_eq!(events(&written(&tracer.take().unwrap()), "s").len(), 0);
+}
+
+#[test]
+fn arrows_of_two_files_have_no_number_in_common() {
+    let ids = [0, 1].map(|_| {
+        let tracer = Tracer::default();
+        assert!(tracer.start(None));
+        a_batch(&tracer, "s3://b/1.jpg");
+        tracer.finish();
+        let trace = written(&tracer.take().unwrap());
+        let ids: Vec<_> = events(&trace, "s").iter().map(|event| event["id"].clone()).collect();
+        // 64 bits in hexadecimal: what viewers read of a text.
+        let number = |id: &Value| u64::from_str_radix(&id.as_str().unwrap()[2..], 16).unwrap();
+        ids.iter().map(number).collect::<Vec<_>>()
+    });
+    assert!(ids[0].len() == 2 && ids[0].iter().all(|id| !ids[1].contains(id)), "{ids:x?}");
 }
 
 #[test]
