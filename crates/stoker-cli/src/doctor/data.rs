@@ -148,9 +148,9 @@ fn batch(sound: &[&Peek], recipe: &Recipe) -> Option<Finding> {
         Bytes(memory),
         if fitting > 1000 { "more than 1000".to_owned() } else { fitting.to_string() }
     );
-    let enough = Bytes(batch * COMFORTABLE * 4 / 3 + (1 << 20));
+    let enough = (batch * COMFORTABLE * 4 / 3).div_ceil(1 << 20) + 1;
     let hint = format!(
-        "set engine.memory to {enough}, or make batches smaller (vision.pixels, vision.max-pixels)"
+        "set engine.memory to {enough}MiB, or make batches smaller (vision.pixels, vision.max-pixels)"
     );
     let finding = match fitting {
         ..2 => {

@@ -65,7 +65,6 @@ impl Facts {
         let cpus =
             text("proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count();
         let groups = Groups::find(root, &text("proc/self/cgroup"));
-        let begun = groups.least("pids.current").unwrap_or(0);
         Self {
             cores: cpus.max(1) as u64,
             all_cores: cpus.max(1) as u64,
@@ -76,7 +75,7 @@ impl Facts {
             shared_memory: shared_memory(&text("proc/self/mounts"), &text("proc/meminfo")),
             files: limit(&limits, "Max open files", 0),
             most_files: limit(&limits, "Max open files", 1),
-            threads: groups.least("pids.max").map(|most| most.saturating_sub(begun)),
+            threads: groups.threads(),
             now: 0,
         }
     }
@@ -103,10 +102,16 @@ impl Groups {
     }
 
     fn least(&self, file: &str) -> Option<u64> {
-        let numbers = self.0.iter().map(|folder| fs::read_to_string(folder.join(file)));
-        // No limit is `max`, and in version 1 a number that no machine has.
-        let numbers = numbers.flatten().filter_map(|text| text.trim().parse().ok());
-        numbers.filter(|number| *number < 1 << 60).min()
+        self.0.iter().filter_map(|folder| number(folder, file)).min()
+    }
+
+    /// Threads that may be begun besides those that there are, in each of the groups.
+    fn threads(&self) -> Option<u64> {
+        let left = |folder: &PathBuf| {
+            let most = number(folder, "pids.max")?;
+            Some(most.saturating_sub(number(folder, "pids.current").unwrap_or(0)))
+        };
+        self.0.iter().filter_map(left).min()
     }
 
     fn quota(&self) -> Option<f64> {
@@ -117,6 +122,12 @@ impl Groups {
         });
         quotas.min_by(f64::total_cmp)
     }
+}
+
+/// A number in a file of a control group. No limit is `max`, and in version 1 a number that no machine has.
+fn number(folder: &Path, file: &str) -> Option<u64> {
+    let number = fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()?;
+    (number < 1 << 60).then_some(number)
 }
 
 fn kib(text: &str, field: &str) -> Option<u64> {
@@ -225,7 +236,7 @@ fn memory(facts: &Facts, recipe: &Recipe) -> Finding {
     };
     let what =
         format!("engine.memory is {}{}, and {by} {}", Bytes(each), of_each(ranks), Bytes(usable));
-    let half = format!("set engine.memory to {} or less", Bytes(usable / 2 / ranks));
+    let half = format!("set engine.memory to {}MiB or less", (usable / 2 / ranks) >> 20);
     let free = facts.free_memory.unwrap_or(usable).min(usable);
     let finding = if all >= usable {
         let what = format!("{what}: a run is killed when it gets there");

@@ -160,6 +160,7 @@ fn cost(warm: &Taken, flat_out: &Taken, alone: &Taken) -> Cost {
     let worker_seconds = flat_out.each(|it| it.report.worker_seconds);
     let processor_seconds = flat_out.each(|it| it.processor_seconds);
     let requests = |it: &Snapshot| it.report.fetch.requests as f64;
+    let asked = alone.grew(requests);
     let waited = |it: &Snapshot| it.room(Room::Fetch, |room| room.busy_seconds);
     let seconds = flat_out.seconds / flat_out.batches.max(1) as f64;
     let workers = flat_out.after.report.workers as f64;
@@ -178,7 +179,8 @@ fn cost(warm: &Taken, flat_out: &Taken, alone: &Taken) -> Cost {
         fetched_bytes: samples * brought_in(&|it| it.room(Room::Fetch, |room| room.bytes as f64)),
         shipped_bytes: flat_out.shipped_bytes as f64 / flat_out.batches.max(1) as f64,
         requests: samples * brought_in(&requests),
-        request_seconds: alone.grew(waited) / alone.grew(requests).max(1.0),
+        // Local files are read, not asked for.
+        request_seconds: if asked > 0.0 { alone.grew(waited) / asked } else { 0.0 },
         alone_seconds: alone.seconds / alone.batches.max(1) as f64,
         flat_out: FlatOut { seconds, limit, workers, busy },
     }

@@ -26,7 +26,7 @@ pub(crate) fn size(arguments: &SizeArguments, out: &mut dyn Write) -> Outcome {
         document.set_value("pack.batch-size", batch.into());
     }
     let recipe = document.recipe()?;
-    let here = loader::workers(&recipe);
+    let here = cores(&recipe);
     let machine = machine(&recipe, arguments, here);
     let ranks = arguments.gpus.min(arguments.gpus_per_node);
     let measurable = measurable(recipe, &machine, ranks, here);
@@ -42,6 +42,13 @@ pub(crate) fn size(arguments: &SizeArguments, out: &mut dyn Write) -> Outcome {
         sized.write(out)?;
     }
     Ok(outcome::OK)
+}
+
+/// The cores of this machine, whatever the recipe takes of them.
+fn cores(recipe: &Recipe) -> usize {
+    let mut recipe = recipe.clone();
+    (recipe.engine.workers, recipe.engine.local_world_size) = (None, None);
+    loader::workers(&recipe)
 }
 
 /// A node as the command line says it is, and as the one here where it says nothing.
@@ -72,6 +79,7 @@ fn measurable(mut recipe: Recipe, machine: &Machine, ranks: u64, here: usize) ->
     let one_rank = machine.workers.unwrap_or(each).max(1.0);
     recipe.engine.workers = Some((one_rank as u32).min(here.max(1) as u32));
     recipe.engine.ledger = None;
+    recipe.engine.metrics = None;
     recipe.fetch.cache = None;
     recipe.plan.epochs = None;
     recipe

@@ -63,9 +63,9 @@ fn cores_are_short_where_workers_are_more_or_the_group_gives_less() {
 fn memory_of_all_ranks_has_to_fit_beside_a_trainer() {
     let ranks = |count| format!("local-world-size = {count}");
     says(&sound(), &ranks(8), "memory", Level::Ok, &["for each of 8 ranks"]);
-    let words = ["little is left", "set engine.memory to 2.7 GiB or less"];
+    let words = ["little is left", "set engine.memory to 2730MiB or less"];
     says(&sound(), &ranks(12), "memory", Level::Warning, &words);
-    says(&sound(), &ranks(16), "memory", Level::Failure, &["killed", "engine.memory to 2.0 GiB"]);
+    says(&sound(), &ranks(16), "memory", Level::Failure, &["killed", "engine.memory to 2048MiB"]);
     let tiny = Facts { memory_limit: Some(GIB), ..sound() };
     says(&tiny, "", "memory", Level::Failure, &["the control group may have 1.0 GiB"]);
     let full = Facts { free_memory: Some(GIB), memory_limit: None, ..sound() };
@@ -126,6 +126,9 @@ fn the_narrowest_of_the_groups_that_a_process_is_in_counts() {
         ("sys/fs/cgroup/jobs/cpu.max", "max 100000\n"),
         ("sys/fs/cgroup/jobs/mine/pids.max", "100\n"),
         ("sys/fs/cgroup/jobs/mine/pids.current", "60\n"),
+        // Of more there are fewer left.
+        ("sys/fs/cgroup/jobs/pids.max", "200\n"),
+        ("sys/fs/cgroup/jobs/pids.current", "180\n"),
     ]);
     let found = Facts::below(system.path());
     let expected = Facts {

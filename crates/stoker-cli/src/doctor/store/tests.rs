@@ -25,6 +25,15 @@ fn hosts_and_ports_are_found_in_addresses() {
 }
 
 #[test]
+fn a_name_that_only_a_proxy_knows_is_enough_where_the_store_answers() {
+    let address = "https://no-such-host.invalid/bucket".to_owned();
+    let door = Door { address, region: None, unsigned: true };
+    let words = ["no-such-host.invalid is not known to the name server"];
+    says(&name(&door, false), Level::Failure, &words);
+    says(&name(&door, true), Level::Ok, &[words[0], "that of the proxy"]);
+}
+
+#[test]
 fn clocks_are_compared() {
     let at = |ahead: i64| {
         let greeting = Greeting { time: Some(1_000_000), took: Duration::ZERO };
