@@ -167,7 +167,8 @@ def run(scenario: Scenario, arguments: argparse.Namespace, scratch: Path) -> dic
         "said": said_wait,
         "seen": seen,
         "limit": said["forecast"]["limit"],
-        "right": off <= WITHIN * seen or max(said_wait, seen) < NO_WAIT,
+        "right": said["forecast"]["limit"] == scenario.limit
+        and (off <= WITHIN * seen or max(said_wait, seen) < NO_WAIT),
         "forecast": said,
     }
 

@@ -106,8 +106,11 @@ impl Front {
     ) -> PyResult<Self> {
         let rank = made_of::rank(recipe.py(), rank, world_size, group)?;
         let made_of = MadeOf::read(recipe, overrides)?;
+        let ranks_here = made_of::local_world_size(recipe.py())?;
         let engine = patiently(recipe.py(), move |opening| {
-            engine::Front::open_in(opening, made_of.recipe()?, rank)
+            let mut recipe = made_of.recipe()?;
+            recipe.engine.local_world_size.get_or_insert(ranks_here);
+            engine::Front::open_in(opening, recipe, rank)
         })?;
         Ok(Self { finish: engine.finish(), engine: Home::new(engine), rank })
     }

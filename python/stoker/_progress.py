@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 EVERY = 0.5
 """Seconds between two looks at the report."""
 
-RECENT = 20
-"""Looks that rates are taken over: some ten seconds, so that the numbers can be read."""
+RECENT = 10.0
+"""Seconds that rates are taken over, so that the numbers can be read; of slow steps two looks."""
 
 
 def progress(loader: Loader | RayLoader, **options: Any) -> Iterator[Batch]:
@@ -56,7 +56,7 @@ def _shown(loader: Loader | RayLoader, tqdm: Any, options: dict[str, Any]) -> It
     batches = iter(loader)  # where it begins anew after its end
     done, total = _place(loader)
     own = {"initial": done, "total": total, "unit": "batch", "disable": loader.rank != 0}
-    looks: deque[tuple[float, int, int]] = deque(maxlen=RECENT)
+    looks: deque[tuple[float, int, int]] = deque()
     with tqdm(**own | options) as bar:
         for batch in batches:
             yield batch
@@ -80,6 +80,8 @@ def _tell(bar: Any, loader: Loader | RayLoader, looks: deque[tuple[float, int, i
         return
     report = loader.report()
     looks.append((now, report.samples, report.tokens))
+    while len(looks) > 2 and looks[1][0] <= now - RECENT:
+        looks.popleft()
     told = {}
     begun, samples, tokens = looks[0]
     if now > begun:

@@ -63,11 +63,11 @@ class Ranks:
     paces: tuple[RankPace, ...]
     """Of each rank, in order; without those that had no two batches."""
     limit: Literal["slow-rank", "slow-trainer", "all-ranks"] | None
-    """`slow-rank`: one waits for its data, and the others for it. `slow-trainer`: the ranks don't
-    meet, and one's own step takes longest. `all-ranks`: they wait alike. None: nobody waits, or
-    there is too little to compare."""
+    """`slow-rank`: one or some wait for their data, and the others for them. `slow-trainer`: the
+    ranks don't meet, and one's own step takes longest. `all-ranks`: they wait alike. None: nobody
+    waits, or there is too little to compare."""
     rank: int | None
-    """Which, of the first two."""
+    """Which, of the first two; of several slow ones the one that waits longest."""
     words: str
 
     def __str__(self) -> str:
@@ -86,11 +86,15 @@ def compare(reports: Sequence[Report | Mapping[str, Any]]) -> Ranks:
     worst = max(paces, key=lambda pace: pace.wait)
     others = [pace for pace in paces if pace is not worst]
     if worst.wait >= WAIT:
-        if worst.wait >= MORE * median(pace.wait for pace in others):
-            most = max(pace.wait for pace in others)
+        usual = median(pace.wait for pace in others)
+        if worst.wait >= MORE * usual:
+            slow = [pace for pace in paces if pace.wait >= max(WAIT, MORE * usual)]
+            most = max(pace.wait for pace in paces if pace not in slow)
             words = (
-                f"rank {worst.rank} holds up the other {len(others)}: it waits for its data "
-                f"{worst.wait:.1%} of its time, the others for theirs {most:.1%} at most"
+                f"{_named(slow)} the other {len(paces) - len(slow)}: "
+                f"{'it waits' if len(slow) == 1 else 'they wait'} for {_its(slow)} data "
+                f"{worst.wait:.1%} of {_its(slow)} time{' at most' if len(slow) > 1 else ''}, the "
+                f"others for theirs {most:.1%} at most"
             )
             reason = f"; on rank {worst.rank}, {worst.advice}" if worst.advice else ""
             return Ranks(paces, "slow-rank", worst.rank, words + reason)
@@ -99,6 +103,22 @@ def compare(reports: Sequence[Report | Mapping[str, Any]]) -> Ranks:
         reason = f"; {worst.advice}" if worst.advice else ""
         return Ranks(paces, "all-ranks", None, words + reason)
     return _without_waits(paces)
+
+
+def _named(slow: list[RankPace]) -> str:
+    """The ranks that are waited for, neighbours as a range."""
+    runs: list[list[int]] = []
+    for pace in slow:
+        if runs and runs[-1][-1] == pace.rank - 1:
+            runs[-1].append(pace.rank)
+        else:
+            runs.append([pace.rank])
+    names = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return f"rank {names[0]} holds up" if len(slow) == 1 else f"ranks {', '.join(names)} hold up"
+
+
+def _its(slow: list[RankPace]) -> str:
+    return "its" if len(slow) == 1 else "their"
 
 
 def _without_waits(paces: tuple[RankPace, ...]) -> Ranks:

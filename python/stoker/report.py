@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator  # noqa: TC003 (typing is slow to import)
 from os import PathLike  # noqa: TC003
-from pathlib import Path
 from types import SimpleNamespace
 
 from stoker._native import _report_page
@@ -160,6 +159,8 @@ class Report(SimpleNamespace):
         Raises:
             OSError: It can't be written.
         """
+        from pathlib import Path
+
         Path(path).write_text(self.to_html(title=title), encoding="utf-8")
 
     def __str__(self) -> str:

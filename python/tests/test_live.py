@@ -353,7 +353,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(seen):
 
 
 def test_what_stands_beside_the_bar_of_a_run(quick, tmp_path):
-    (tmp_path / "recipe.json").write_text(json.dumps(quick | {"plan": {"epochs": 40}}))
+    (tmp_path / "recipe.json").write_text(json.dumps(quick | {"plan": {"epochs": 400}}))
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "stoker", "run", str(tmp_path / "recipe.json")]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
@@ -363,5 +363,5 @@ def test_what_stands_beside_the_bar_of_a_run(quick, tmp_path):
         while part := os.read(ours, 4096):
             drawn += part
     os.close(ours)
-    assert b"240 batches in" in run.communicate()[0]
+    assert b"2400 batches in" in run.communicate()[0]
     assert re.search(rb"\d samples/s  \d+ tokens/s  wait \d+ %", drawn), drawn[-500:]

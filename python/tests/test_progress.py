@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections import deque
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 import stoker
@@ -41,6 +43,21 @@ def test_beside_it_stand_rates_and_the_wait(quick, monkeypatch):
     assert 0 < samples < tokens
     assert tokens / samples < report.tokens / (report.samples - 4)
     assert wait == pytest.approx(report.wait.window_ratio * 100, abs=1)
+
+
+def test_rates_are_those_of_the_latest_seconds(monkeypatch):
+    wait = SimpleNamespace(window_ratio=None)
+    now, shown = 0.0, []
+    monkeypatch.setattr(stoker._progress.time, "monotonic", lambda: now)
+    bar = SimpleNamespace(set_postfix=lambda told, **_: shown.append(told))
+    looks = deque()
+    for step in range(100):
+        # One sample a second, and from then on four.
+        now, samples = float(step), step + 3 * max(0, step - 80)
+        report = SimpleNamespace(samples=samples, tokens=samples, wait=wait)
+        stoker._progress._tell(bar, SimpleNamespace(report=lambda report=report: report), looks)
+    assert [shown[at]["samples/s"] for at in (1, 79, -1)] == ["1.0", "1.0", "4.0"]
+    assert len(looks) <= 12
 
 
 def test_a_bar_goes_on_where_the_loader_does(quick):

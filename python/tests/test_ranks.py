@@ -36,6 +36,16 @@ def test_a_rank_that_waits_while_others_do_not_is_the_slow_one(numbers):
     assert found.paces[2].trainer_seconds == pytest.approx(0.3)
 
 
+def test_all_ranks_that_are_waited_for_are_named():
+    quick, slow = report(0.5, 0.0), report(0.5, 0.2, "memory is the limit")
+    found = ranks.compare([*([quick] * 8), *([slow] * 3), report(0.5, 0.21), quick, slow, quick])
+    assert (found.limit, found.rank) == ("slow-rank", 11)
+    assert found.words.startswith(
+        "ranks 8 to 11, 13 hold up the other 10: they wait for their data 42.0% of their time at "
+        "most, the others for theirs 0.0% at most"
+    )
+
+
 def test_ranks_that_wait_alike_have_one_reason():
     found = ranks.compare([report(0.5, 0.2), report(0.5, 0.22, "memory is the limit")])
     assert (found.limit, found.rank) == ("all-ranks", None)

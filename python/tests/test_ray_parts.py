@@ -61,6 +61,22 @@ def test_the_numbers_of_engines_are_added_and_those_of_the_dead_are_kept():
     assert (known.made_bytes, known.pulled_bytes) == (600, 200)
 
 
+def test_workers_that_are_gone_hold_nothing():
+    known = Counts()
+    said = numbers() | {
+        "fetch": {"requests": 1, "limit": 64},
+        "memory": {"arena_bytes": 500, "peak_arena_bytes": 900},
+    }
+    for worker in range(1, 5):
+        known.joined(worker, "a", "10.0.0.1", local=True)
+        known.said(worker, said)
+        if worker < 4:
+            known.left(worker)
+    total = counts.merged(known.reports())
+    assert (total["workers"], total["fetch"]) == (2, {"requests": 4, "limit": 64})
+    assert total["memory"] == {"arena_bytes": 500, "peak_arena_bytes": 3600}
+
+
 def test_of_percentiles_the_largest_is_told_and_none_where_there_is_none():
     def fetched(p99):
         return numbers() | {"fetch": {"requests": 1, "first_byte_p99_seconds": p99}}
@@ -112,7 +128,7 @@ def evidence(workers=2.0, **known):
         *("memory_idle_seconds", "others_idle_seconds"),
         *("compressed_limit_bytes", "batch_limit_bytes", "u8_workers"),
     ]
-    limits = {"workers": workers, "most_requests": 64.0, "requests_now": 16.0}
+    limits = {"data_workers": 1.0, "workers": workers, "most_requests": 64.0, "requests_now": 16.0}
     return dict.fromkeys(names, 0.0) | limits | known
 
 
@@ -135,11 +151,15 @@ def test_the_advice_of_a_rank_is_made_of_what_its_workers_did_of_late():
     advice = advised(long_ago, busy, blocked=5.0)
     assert (advice["limit"], advice["workers_busy"]) == ("cores", pytest.approx(0.95))
     assert "4 of 4 workers are busy, 83 % of it with decoding" in advice["words"]
-    assert "4 more cores" in advice["words"]
+    assert "4 more cores end it: 2 data workers of 2 cores" in advice["words"]
     slow = long_ago | {"cpu_seconds": 1004.0, "bytes_blocked_seconds": 30.0, "requests": 100.0}
     slow |= {"request_seconds": 20.0, "first_byte_seconds": 18.0, "answers": 100.0}
     advice = advised(long_ago, slow, blocked=5.0)
     assert advice["limit"] == "latency"
+    assert "have more data workers, or raise prefetch_bytes" in advice["words"]
+    # Each of them was held back for 3 of the 10 seconds, and not together for 6.
+    assert advised(long_ago, slow | {"held_back_seconds": 3.0}, blocked=5.0)["limit"] == "latency"
+    assert advised(long_ago, slow | {"held_back_seconds": 6.0}, blocked=5.0)["limit"] == "memory"
     assert advice["bytes_blocked_seconds"] == pytest.approx(5.0)
     assert advised(long_ago, slow, blocked=5.0, network=4.0)["limit"] == "network"
     assert advised(long_ago, slow, blocked=0.1)["limit"] == "trainer"
@@ -151,6 +171,7 @@ def test_an_advice_is_about_the_last_minute_and_knows_of_workers_that_are_gone()
     known.joined(1, "a", "10.0.0.1", local=True)
     for second in range(100):
         known.said(1, numbers() | {"evidence": evidence(cpu_seconds=float(second))})
+        known.batches = 1 + second
         known.note(float(second))
     found = known.evidence(99.0)
     assert (found["wall_seconds"], found["cpu_seconds"], found["workers"]) == (60.0, 60.0, 2.0)
@@ -158,6 +179,18 @@ def test_an_advice_is_about_the_last_minute_and_knows_of_workers_that_are_gone()
     found = known.evidence(99.0)
     assert found["cpu_seconds"] == 60.0
     assert found.get("workers", 0.0) == 0.0
+
+
+def test_an_advice_about_slow_steps_is_about_more_than_a_minute():
+    known = Counts(batches=0)
+    known.joined(1, "a", "10.0.0.1", local=True)
+    for second in range(600):
+        known.said(1, numbers() | {"evidence": evidence(cpu_seconds=float(second))})
+        known.batches = second // 30
+        known.note(float(second))
+    found = known.evidence(599.0)
+    assert found["batches"] >= 8
+    assert 240 <= found["wall_seconds"] <= 300
 
 
 NODE = Node("a", "10.0.0.1", 8, 0, 0, 1 << 30, 1 << 30, {"role": "data"})

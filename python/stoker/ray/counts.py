@@ -59,7 +59,8 @@ class Counts:
         numbers = self._reports.pop(worker, None)
         if node is not None and numbers is not None:
             self._ended = added([self._ended, ended(numbers.get("evidence", {}))])
-            node.past = merged([node.past, numbers]) if node.past else numbers
+            past = _without_what_it_had(numbers)
+            node.past = merged([node.past, past]) if node.past else past
 
     def made(self, worker: int, nbytes: int) -> None:
         """A batch is finished."""
@@ -121,6 +122,22 @@ class Counts:
         """Shipped / fetched: bytes of batches to bytes that were read for them."""
         read = fetched(self.reports())
         return self.made_bytes / read if read else None
+
+
+HELD = {
+    "fetch": ("in_flight", "queued", "limit"),
+    "memory": ("arena_bytes", "compressed_bytes", "leased_bytes"),
+}
+"""What an engine has while it lives."""
+
+
+def _without_what_it_had(numbers: Numbers) -> Numbers:
+    """What a worker that is gone has done, and no more."""
+    parts = {
+        part: numbers[part] | {name: 0 for name in names if name in numbers[part]}
+        for part, names in HELD.items()
+    }
+    return numbers | parts | {"workers": 0}
 
 
 def fetched(reports: list[Numbers]) -> int:

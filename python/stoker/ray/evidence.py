@@ -14,6 +14,7 @@ Evidence = dict[str, float]
 """As `stoker._native.Maker.evidence` has it."""
 
 LIMITS = (
+    "data_workers",
     "workers",
     "most_requests",
     "requests_now",
@@ -27,7 +28,13 @@ MAKING = ("bytes_blocked_seconds", "memory_blocked_seconds", "pixels_blocked_sec
 """What a batch in the making is at."""
 
 WINDOW = 60.0
-"""Seconds that an advice is about."""
+"""Seconds that an advice is about, or longer, as far as it needs that."""
+
+BATCHES = 8.0
+"""Fewer batches tell nothing."""
+
+MARKS = 3600
+"""Moments that are remembered at most: an hour."""
 
 
 def added(parts: list[Evidence]) -> Evidence:
@@ -50,8 +57,14 @@ class Lately:
     def note(self, known: Evidence, now: float) -> None:
         """Remembers it; once a second is enough."""
         self._marks.append((now, known))
-        while len(self._marks) > 1 and self._marks[1][0] <= now - WINDOW:
+        while len(self._marks) > 1 and (self._is_over(known, now) or len(self._marks) > MARKS):
             self._marks.popleft()
+
+    def _is_over(self, known: Evidence, now: float) -> bool:
+        """Whether what came after the second mark is enough, so that nobody needs the first."""
+        then, before = self._marks[1]
+        new = known.get("batches", 0.0) - before.get("batches", 0.0)
+        return then <= now - WINDOW and new >= BATCHES
 
     def since(self, known: Evidence, now: float) -> Evidence | None:
         """What has come since the beginning of the window; None where nothing was noted."""
