@@ -12,7 +12,7 @@ use super::packing::{
 };
 use super::sidecar::{Header, Key, Kind, Place, Sidecar, places};
 use super::writer::Writer;
-use super::{Ranges, Store, failure, lines, parquet, public_uri, scan, tar};
+use super::{Ranges, Store, failure, lines, parquet, scan, tar};
 use crate::error::{Bytes, DatasetError, DatasetErrorKind, Error, Result};
 use crate::fetch::ObjectInfo;
 use crate::recipe::{Fields, Format};
@@ -99,7 +99,7 @@ impl Source {
         );
         let hint = "raise dataset.max-copied if there is room where the index lies, or store the \
                     data as plain tar archives";
-        Err(failure(public_uri(&self.location), reason, Some(hint)))
+        Err(failure(self.location.shown(), reason, Some(hint)))
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) fn build(
     may_be_empty: bool,
 ) -> Result<(Sidecar, File)> {
     let Source { location, .. } = source;
-    let uri = public_uri(location);
+    let uri = location.shown();
     let (mut writer, place) = Writer::claim(places)?;
     let before = store.stat(location)?;
     let built = match source.rules.format {
@@ -166,7 +166,7 @@ fn fill_stream(
     source: &Source,
     progress: &Progress,
 ) -> Result<Built> {
-    let (uri, read) = (public_uri(&source.location), AtomicU64::new(0));
+    let (uri, read) = (source.location.shown(), AtomicU64::new(0));
     let raw = Counted { inner: store.reader(&source.location)?, read: &read, progress };
     let mistaken = |Mistake { reason, hint }: Mistake| failure(&uri, reason, Some(hint));
     let unreadable = |packing, reached, error| unreadable(&uri, packing, reached, error);
@@ -218,7 +218,7 @@ fn fill_table(
     source: &Source,
     progress: &Arc<Progress>,
 ) -> Result<Built> {
-    let (uri, size) = (public_uri(&source.location), source.info.size);
+    let (uri, size) = (source.location.shown(), source.info.size);
     let head = store.ranges(&source.location)(0..size.min(HEAD))?;
     if let Some(mistake) = mistaken_for_parquet(&head) {
         return Err(failure(uri, mistake.reason, Some(mistake.hint)));
@@ -230,7 +230,8 @@ fn fill_table(
     let read = Arc::new(AtomicU64::new(0));
     let ranges = counted(store.ranges(&source.location), Arc::clone(&read), Arc::clone(progress));
     let files = parquet::Files { entries: writer.records(), rows: lines };
-    let limits = parquet::Limits { budget: &progress.budget, most_copied: source.rules.max_copied };
+    let Rules { max_line: max_text, max_copied: most_copied, .. } = *source.rules;
+    let limits = parquet::Limits { budget: &progress.budget, most_copied, max_text };
     let built = parquet::build(ranges, size, &source.rules.fields, &files, &limits);
     let parquet::Built { rows, fingerprint, body } = built.map_err(|stop| match stop {
         parquet::Stop::File { reason, hint } => failure(&uri, reason, Some(hint)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Store, failure, public_uri};
+use super::{Store, failure};
 use crate::error::{Bytes, Error, FetchErrorKind, Result};
 use crate::recipe::patterns;
 use crate::sample::Location;
@@ -56,7 +56,7 @@ pub(super) fn split_file(name: &str) -> Option<(&str, &str)> {
 
 /// The shards of a part, in order.
 pub(super) fn shards(store: &impl Store, file: &Location, part: &str) -> Result<Vec<Shard>> {
-    let refuse = |reason: String, hint: &str| failure(public_uri(file), reason, Some(hint));
+    let refuse = |reason: String, hint: &str| failure(file.shown(), reason, Some(hint));
     let Splits { split_parts: parts, exclude } = document(store, file)?;
     let Some(meant) = parts.get(part) else {
         let known = parts.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -118,7 +118,7 @@ fn counts(store: &impl Store, folder: &Location) -> Result<HashMap<String, u64>>
 fn document<T: DeserializeOwned>(store: &impl Store, file: &Location) -> Result<T> {
     let size = store.stat(file)?.size;
     let hint = "name the split file of an Energon dataset, such as .nv-meta/split.yaml";
-    let refuse = |reason: String| failure(public_uri(file), reason, Some(hint));
+    let refuse = |reason: String| failure(file.shown(), reason, Some(hint));
     if size > LARGEST {
         return Err(refuse(format!("the file has {}", Bytes(size))));
     }

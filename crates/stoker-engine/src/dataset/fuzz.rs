@@ -147,7 +147,7 @@ pub fn table(bytes: &[u8]) {
     let ranges: Ranges =
         Box::new(move |range| Ok(content.slice(range.start as usize..range.end as usize)));
     let (budget, fields) = (Budget::default(), Fields::default());
-    let limits = parquet::Limits { budget: &budget, most_copied: MAX_COPIED };
+    let limits = parquet::Limits { budget: &budget, most_copied: MAX_COPIED, max_text: MAX_TEXT };
     with_files(|index, rows| {
         let files = parquet::Files { entries: index, rows };
         let built = parquet::build(ranges, bytes.len() as u64, &fields, &files, &limits);

@@ -20,7 +20,7 @@ use super::mds::Columns;
 use super::sidecar::{Place, Sidecar};
 use super::turn::Turn;
 use super::writer::sweep;
-use super::{Store, failure, public_uri};
+use super::{Store, failure};
 use crate::error::{DatasetError, DatasetErrorKind, Error, Result, files_allowed, too_many_files};
 use crate::sample::Location;
 
@@ -88,7 +88,7 @@ impl Index {
         }
         let rows: u64 = found.iter().flatten().map(|(sidecar, _)| sidecar.header.rows).sum();
         if rows == 0 {
-            return Err(no_samples(public_uri(&sources[0].location)));
+            return Err(no_samples(sources[0].location.shown()));
         }
         let (mut parts, mut files) = (Vec::new(), Files::default());
         for (shard, (source, found)) in sources.into_iter().zip(found).enumerate() {
@@ -329,7 +329,7 @@ impl Builders<'_> {
 /// What is said of a shard whose reader panicked.
 fn panicked(source: &Source) -> Error {
     let reason = "a bug in stoker, met by this shard: its reader panicked";
-    failure(public_uri(&source.location), reason, Some("please report it with the shard"))
+    failure(source.location.shown(), reason, Some("please report it with the shard"))
 }
 
 /// One error for all shards that can't be used.

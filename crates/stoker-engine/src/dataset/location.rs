@@ -58,6 +58,11 @@ impl Location {
         Self { scheme: Scheme::File, authority: String::new(), key }
     }
 
+    /// The server, with its port, if it is one of the web.
+    pub(crate) fn web_server(&self) -> Option<&str> {
+        matches!(self.scheme, Scheme::Http | Scheme::Https).then_some(&*self.authority)
+    }
+
     /// The folder that it lies in.
     #[must_use]
     pub fn folder(&self) -> Self {

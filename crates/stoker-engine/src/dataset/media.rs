@@ -81,7 +81,7 @@ impl Media {
 
     fn http(&self, reference: &str) -> Result<Location, Flaw> {
         let location = Location::parse(reference)?;
-        let shown = quoted(&super::public_uri(&location));
+        let shown = quoted(&location.shown());
         if !self.http {
             return Err(flaw("http-off", format!("{shown} is an http(s) address"))
                 .hint("set dataset.allow-http = true if the data may name any public host"));

@@ -179,7 +179,7 @@ impl Dataset {
                     format!("Energon counted {told} samples, and there are {}", header.rows)
                 }),
             ];
-            let uri = public_uri(&part.location);
+            let uri = part.location.shown();
             notes.into_iter().flatten().map(move |note| format!("{note}: {uri}"))
         });
         noted.collect()
@@ -207,9 +207,9 @@ impl Dataset {
     pub fn origin(&self, row: u64) -> String {
         let unknown = |uri: &str| format!("{uri} (row {row})");
         let Ok((part, number, shard)) = self.part(row) else {
-            return unknown(&public_uri(&self.index.parts[0].location));
+            return unknown(&self.index.parts[0].location.shown());
         };
-        let uri = public_uri(&part.location);
+        let uri = part.location.shown();
         match self.rules.format {
             Format::Jsonl => match self.line(shard, number) {
                 Ok(Row { skipped, .. }) => format!("{uri}:{}", number + u64::from(skipped) + 1),
@@ -235,13 +235,10 @@ impl Dataset {
         chat::sample(raw.id, record, &self.rules.fields, &media, &raw.origin)
     }
 
-    /// Whether an address is one of a web server that the recipe does not name: only data do.
-    pub fn is_foreign(&self, uri: &str) -> bool {
-        let Ok(there) = Location::parse(uri) else { return false };
+    /// The web servers that the recipe names: those of the shards, and of the media root.
+    pub fn web_servers(&self) -> impl Iterator<Item = &str> {
         let shards = self.index.parts.iter().map(|part| &*part.location);
-        let mut own = shards.chain(&self.media_root);
-        matches!(there.scheme, Scheme::Http | Scheme::Https)
-            && own.all(|own| own.authority != there.authority)
+        shards.chain(&self.media_root).filter_map(Location::web_server)
     }
 
     /// How the parts of a row that is no line are told apart.
@@ -351,14 +348,5 @@ fn problem(path: &str) -> impl FnOnce(Flaw) -> Error {
     move |flaw| {
         let hint = flaw.hint.map(str::to_owned);
         Error::Recipe(vec![Problem { path: path.to_owned(), reason: flaw.reason, hint }])
-    }
-}
-
-/// The address without its query, which may hold a signature.
-fn public_uri(location: &Location) -> String {
-    let uri = location.to_string();
-    match (location.scheme, uri.split_once('?')) {
-        (Scheme::Http | Scheme::Https, Some((address, _))) => address.to_owned(),
-        _ => uri,
     }
 }

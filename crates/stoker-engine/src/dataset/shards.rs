@@ -11,7 +11,7 @@ use glob::{MatchOptions, Pattern};
 
 use super::location::split_scheme;
 use super::mds::{self, Columns};
-use super::{Store, energon, failure, problem, public_uri};
+use super::{Store, energon, failure, problem};
 use crate::error::{Error, FetchErrorKind, Flaw, Problem, Result};
 use crate::fetch::ObjectInfo;
 use crate::recipe::{self, Format, patterns};
@@ -195,7 +195,7 @@ fn refuse_twice(found: &[(Location, Option<ObjectInfo>)]) -> Result<()> {
     match found.iter().find(|(location, _)| !known.insert(location)) {
         None => Ok(()),
         Some((location, _)) => {
-            let reason = format!("{} is named twice", public_uri(location));
+            let reason = format!("{} is named twice", location.shown());
             Err(wrong(reason, Some("let no two patterns find the same shard")))
         }
     }
@@ -208,7 +208,7 @@ fn common_format(found: &[(Location, Option<ObjectInfo>)]) -> Result<Format> {
     match found.iter().find(|(location, _)| told(location) != told(first)) {
         None => Ok(told(first)),
         Some((other, _)) => {
-            let names = (public_uri(first), public_uri(other));
+            let names = (first.shown(), other.shown());
             let reason = format!("{} and {} are of different formats by name", names.0, names.1);
             Err(wrong(reason, Some("give each format a dataset of its own, or set dataset.format")))
         }

@@ -302,7 +302,7 @@ pub(super) fn places(source: &Location, index_dir: Option<&str>, more: &str) -> 
     let places: Vec<Place> = beside.into_iter().chain(cache).collect();
     if places.is_empty() {
         let reason = "there is no home folder to keep the index in";
-        return Err(failure(super::public_uri(source), reason, Some("set dataset.index-dir")));
+        return Err(failure(source.shown(), reason, Some("set dataset.index-dir")));
     }
     Ok(places)
 }

@@ -56,11 +56,11 @@ pub(super) fn locate(entry: &[u8], rules: Rules<'_>, max_text: u64) -> Result<Ra
     let reading = Reading::of(&sample, rules)?;
     let long = reading.json.iter().chain(&reading.texts).find(|part| part.size > max_text);
     if let Some(Part { name, size, .. }) = long {
-        let what = rules.noun();
-        let reason = format!(
-            "{what} {} of {size} bytes is longer than the limit of {max_text}",
-            quoted(name)
-        );
+        // Of a row only as much was taken out as it takes for this.
+        let least = if matches!(rules, Rules::Row) { "at least " } else { "" };
+        let (what, name) = (rules.noun(), quoted(name));
+        let reason =
+            format!("{what} {name} of {least}{size} bytes is longer than the limit of {max_text}");
         return Err(flaw("too-long-line", reason).hint("raise dataset.max-line"));
     }
     Ok(reading.stretch)

@@ -4,6 +4,7 @@
 //! several are opened at a time. A dataset is known by its number in the recipe, which is part of a
 //! sample's address; in errors and in the plan's identity it is known by its name.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -16,7 +17,7 @@ use crate::fetch::Fetcher;
 use crate::metrics::Room;
 use crate::plan::{Identity, Source};
 use crate::recipe::{self, Component, Recipe};
-use crate::sample::{Extent, RawSample, Sample, SampleId};
+use crate::sample::{Extent, Location, RawSample, Sample, SampleId};
 
 use super::boundary::contained;
 use super::rooms::hash;
@@ -32,6 +33,8 @@ const NAMED: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Catalog {
     datasets: Vec<Dataset>,
+    /// Those that the recipe names, for any of its datasets.
+    web_servers: HashSet<String>,
 }
 
 /// What a thread that opens has to tell.
@@ -50,7 +53,7 @@ impl Catalog {
         let components = &recipe.datasets;
         if let [only] = components.as_slice() {
             let dataset = open_one(only, fetcher, progress)?;
-            return Ok(Self { datasets: vec![dataset] });
+            return Ok(Self::of(vec![dataset]));
         }
         let (next, (sender, told)) = (AtomicUsize::new(0), sync_channel(AT_A_TIME));
         thread::scope(|scope| {
@@ -67,9 +70,13 @@ impl Catalog {
                 })?;
             }
             drop(sender);
-            let datasets = gather(components.len(), &told, progress)?;
-            Ok(Self { datasets })
+            gather(components.len(), &told, progress).map(Self::of)
         })
+    }
+
+    fn of(datasets: Vec<Dataset>) -> Self {
+        let web_servers = datasets.iter().flat_map(Dataset::web_servers).map(str::to_owned);
+        Self { web_servers: web_servers.collect(), datasets }
     }
 
     /// The datasets, in the order of the recipe.
@@ -85,25 +92,27 @@ impl Catalog {
 
     /// Where a sample lies; a flaw for one that is known to be unusable.
     pub(crate) fn locate(&self, id: SampleId) -> Result<Extent, Flaw> {
-        contained(Room::Dataset, || self.of(id).locate(id.row))
+        contained(Room::Dataset, || self.dataset(id).locate(id.row))
     }
 
     /// `file:line` of a sample, for people.
     pub(crate) fn origin(&self, id: SampleId) -> String {
-        self.of(id).origin(id.row)
+        self.dataset(id).origin(id.row)
     }
 
     /// Whether an address is one of a web server that only the data name.
-    pub(crate) fn is_foreign(&self, id: SampleId, uri: &str) -> bool {
-        self.of(id).is_foreign(uri)
+    pub(crate) fn is_foreign(&self, uri: &str) -> bool {
+        let there = Location::parse(uri).ok();
+        let server = there.as_ref().and_then(Location::web_server);
+        server.is_some_and(|server| !self.web_servers.contains(server))
     }
 
     /// What a line means.
     pub(crate) fn parse(&self, raw: &RawSample) -> Result<Sample, Flaw> {
-        self.of(raw.id).parse(raw)
+        self.dataset(raw.id).parse(raw)
     }
 
-    fn of(&self, id: SampleId) -> &Dataset {
+    fn dataset(&self, id: SampleId) -> &Dataset {
         &self.datasets[id.dataset as usize]
     }
 
@@ -236,4 +245,36 @@ fn open_one(
         }
         Error::Recipe(problems)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store that fails ends a run. A web server that only a line names is no store of the run, and
+    /// one that the recipe names is, whichever dataset it is named for.
+    #[test]
+    fn web_servers_that_no_dataset_of_the_recipe_names_are_foreign() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "{}\n").unwrap();
+            format!("name = '{}'\nsource = '{}'", &name[..1], path.display())
+        };
+        let (a, b) = (source("a.jsonl"), source("b.jsonl"));
+        let recipe = format!(
+            "model = '/no/such/model'\n[[datasets]]\n{a}\nallow-http = true\n[[datasets]]\n{b}\n\
+             media-root = 'https://host.example/images/'"
+        );
+        let recipe = Recipe::from_toml(&recipe).unwrap();
+        let fetcher = Fetcher::new(&recipe.fetch, std::sync::Arc::default()).unwrap();
+        let catalog = Catalog::open(&recipe, &fetcher, &mut |_, _| {}).unwrap();
+        assert!(!catalog.is_foreign("https://host.example/a.jpg"));
+        assert!(!catalog.is_foreign("http://host.example/elsewhere/a.jpg?x=1"));
+        assert!(catalog.is_foreign("https://other.example/images/a.jpg"));
+        assert!(catalog.is_foreign("https://host.example:444/images/a.jpg"));
+        // With the credentials of the run, and at its endpoint.
+        assert!(!catalog.is_foreign("s3://other/a.jpg"));
+        assert!(!catalog.is_foreign("/data/a.jpg"));
+    }
 }

@@ -179,7 +179,7 @@ impl Reference {
                 ImageRef::Stored(extent) => match self.read_image(extent) {
                     Ok(bytes) => images.push(self.seen(bytes, reach)),
                     Err(error) => {
-                        let is_foreign = |uri: &str| self.rooms.catalog.is_foreign(sample.id, uri);
+                        let is_foreign = |uri: &str| self.rooms.catalog.is_foreign(uri);
                         return flaw_of(error, is_foreign).map(Err);
                     }
                 },

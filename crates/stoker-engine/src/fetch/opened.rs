@@ -107,7 +107,7 @@ async fn drain(
     let at_once = |length: u64| length as f64 / (DRIP * LEAST_PAUSE.as_secs_f64());
     let usual = traffic.usual_rate().or(length.filter(|length| *length <= SMALL).map(at_once));
     let mut watch = Watch::new(begin, *limits, usual);
-    let mut got = 0;
+    let (mut got, mut counted) = (0, false);
     traffic.begins();
     // How long it may pause is asked when it does: mostly it does not.
     let mut pause = LEAST_PAUSE.min(limits.silence);
@@ -123,8 +123,10 @@ async fn drain(
                     return Err(Failure::transient(reason).because(Cause::Stalled));
                 }
                 Look::Silent => return Err(in_flight.silent(limits.silence)),
-                Look::Pauses(pause) if traffic.stops() => return Err(in_flight.silent(pause)),
-                Look::Drips(rate) if traffic.stops() => {
+                Look::Pauses(pause) if traffic.stops(&mut counted) => {
+                    return Err(in_flight.silent(pause));
+                }
+                Look::Drips(rate) if traffic.stops(&mut counted) => {
                     return Err(in_flight.drips(rate, watch.quiet(now)));
                 }
                 Look::Hopeless(rate) => return Err(in_flight.drips(rate, watch.quiet(now))),
@@ -153,5 +155,42 @@ async fn drain(
             traffic.came(got, begin.elapsed());
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::fetch::Urgency;
+    use crate::fetch::flight::Limits;
+    use crate::fetch::slots::{Coming, Slots};
+    use crate::fetch::traffic::Traffic;
+    use crate::metrics::Metrics;
+
+    /// A store of which some bodies are borne is not one that is slow as a whole.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_borne_counts_once_as_late() {
+        let (metrics, second) = (Arc::<Metrics>::default(), Duration::from_secs(1));
+        let slots = Slots::new(64, Arc::clone(&metrics));
+        let traffic = Arc::new(Traffic::new(0, 64, slots, Arc::clone(&metrics)));
+        while traffic.stops(&mut false) {}
+        for _ in 0..9 {
+            let slot = traffic.slot(Urgency::NOW, Coming::Anew).await.unwrap();
+            let until = Instant::now() + 300 * second;
+            let limits = Limits { silence: 10 * second, until, patience: 300 * second };
+            let in_flight =
+                InFlight::local(Arc::clone(&metrics), Arc::clone(&traffic), slot, limits);
+            let drops = futures::stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                Some((Ok(Bytes::from_static(b"x")), ()))
+            });
+            let (body, mut bytes) = (drops.take(30).boxed(), BytesMut::new());
+            drain(body, Some(30), &mut bytes, &in_flight).await.unwrap();
+        }
+        (0..20).for_each(|_| traffic.begins());
+        assert!(traffic.stops(&mut false), "a body that stops may be given up");
     }
 }

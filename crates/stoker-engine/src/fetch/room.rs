@@ -105,7 +105,10 @@ impl Room {
 
     /// The store of an object, made at its first use.
     pub(super) fn store(&self, object: &Location) -> Result<Arc<Store>, Failure> {
-        let key = (object.scheme, object.authority.clone());
+        // Servers of the web are all asked in the same way, and data may name any number of them.
+        let is_web = matches!(object.scheme, Scheme::Http | Scheme::Https);
+        let authority = if is_web { String::new() } else { object.authority.clone() };
+        let key = (object.scheme, authority);
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(&key) {
             return Ok(Arc::clone(store));
@@ -113,5 +116,25 @@ impl Room {
         let store = Arc::new(self.opener.open(object)?);
         stores.insert(key, Arc::clone(&store));
         Ok(store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fetch::environment::Environment;
+
+    #[test]
+    fn data_that_name_many_web_servers_leave_one_store_for_each_kind() {
+        let (config, metrics) = (recipe::Fetch::default(), Arc::<Metrics>::default());
+        let opener = Opener::new(&config, Environment::default(), Arc::clone(&metrics));
+        let room = Room::new(&config, metrics, Runtime::default(), opener, Chance::default());
+        for number in 0..1000 {
+            for scheme in ["http", "https"] {
+                let object = format!("{scheme}://{number}.example/a.jpg");
+                room.store(&Location::parse(&object).unwrap()).unwrap();
+            }
+        }
+        assert_eq!(room.stores.lock().unwrap().len(), 2);
     }
 }

@@ -179,9 +179,10 @@ impl Traffic {
         pause.min(most)
     }
 
-    /// A body stopped, or only drips: whether it may be given up for another request.
-    pub(super) fn stops(&self) -> bool {
-        self.known().bodies.late()
+    /// A body stopped, or only drips: whether it may be given up for another request. It counts once.
+    pub(super) fn stops(&self, counted: &mut bool) -> bool {
+        let bodies = &mut self.known().bodies;
+        if std::mem::replace(counted, true) { bodies.still_late() } else { bodies.late() }
     }
 
     /// Bytes that one connection carries in the time that a request takes to be answered.
@@ -275,7 +276,7 @@ mod tests {
         (0..1000).for_each(|_| traffic.waited(Size::Small, Duration::from_secs(3)));
         assert_eq!(pause(), Duration::from_secs(10));
         // Where many bodies stop, the store is slow.
-        let given_up = (0..100).filter(|_| traffic.stops()).count();
+        let given_up = (0..100).filter(|_| traffic.stops(&mut false)).count();
         assert_eq!(given_up, 4, "what there is at first");
     }
 }

@@ -100,6 +100,27 @@ fn rows_of_a_batch_that_lie_side_by_side_come_by_one_request() {
     }
 }
 
+/// A request for a batch that is far ahead overtakes none for the batch that is waited for.
+#[test]
+fn a_joint_read_is_as_urgent_as_its_batch() {
+    let server = server(vec![("one.tar".to_owned(), tar(&chats(), 0))]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut more = store(&server.endpoint());
+    more["plan"] = json!({"epochs": 1, "shuffle": "none", "remainder": "drop"});
+    let loader =
+        Loader::open(recipe("s3://data/one.tar", folder.path(), &more), rank(0, 1)).unwrap();
+    let (begin, path) = (loader.state(), folder.path().join("trace.json"));
+    let trace = loader.trace(&path, None).unwrap();
+    loader.load_state(&begin).unwrap();
+    drain(&loader, usize::MAX);
+    trace.stop().unwrap();
+    let trace: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let requests = events.iter().filter(|event| event["name"] == "request");
+    let batches = requests.filter_map(|event| event["args"]["batch"].as_u64());
+    assert_eq!(batches.collect::<std::collections::BTreeSet<_>>().len(), 13);
+}
+
 #[test]
 fn whoever_looks_at_all_rows_asks_for_many_at_once() {
     let server = server(vec![("one.tar".to_owned(), tar(&chats(), 0))]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Store, failure, public_uri};
+use super::{Store, failure};
 use crate::error::{Bytes, Result};
 use crate::recipe::Fields;
 use crate::sample::{Location, Scheme};
@@ -64,7 +64,7 @@ pub(super) fn shards(
     size: u64,
     fields: &Fields,
 ) -> Result<Vec<Shard>> {
-    let uri = public_uri(index);
+    let uri = index.shown();
     let refuse = |reason: String, hint: &str| failure(uri.clone(), reason, Some(hint));
     if size > LARGEST_INDEX {
         let reason = format!("the index file has {}", Bytes(size));

@@ -73,6 +73,8 @@ pub(in crate::dataset) struct Limits<'a> {
     pub(in crate::dataset) budget: &'a Budget,
     /// Bytes of rows that are taken out.
     pub(in crate::dataset) most_copied: u64,
+    /// Bytes of text of a row; one that has more is refused when it is read.
+    pub(in crate::dataset) max_text: u64,
 }
 
 /// Where things are written.
@@ -100,11 +102,12 @@ pub(in crate::dataset) fn build(
         entries: entries::Writer::new(files.entries).map_err(Stop::Write)?,
         rows: BufWriter::with_capacity(BUFFER, files.rows),
         end: 0,
+        most: limits.most_copied,
     };
     let shard = Shard::new(ranges, size, table.chunks());
     for group in 0..table.metadata.metadata().num_row_groups() {
         let _held = limits.budget.take(table.memory(group));
-        table.take_out(&shard, group, limits.most_copied, &mut writer)?;
+        table.take_out(&shard, group, limits.max_text, &mut writer)?;
     }
     let rows = writer.entries.count();
     let told = table.metadata.metadata().file_metadata().num_rows();
@@ -248,12 +251,13 @@ impl Table {
         let groups = self.metadata.metadata().row_groups().iter();
         let columns = groups.flat_map(|group| self.wanted(group));
         let chunk = |column: &ColumnChunkMetaData| {
-            let (begin, length) = place(column);
+            let ((begin, length), levels) = (place(column), column.column_descr());
             Chunk {
                 begin: begin as u64,
                 end: (begin + length) as u64,
                 unpacked: u64::try_from(column.uncompressed_size()).unwrap_or(0),
                 codec: column.compression(),
+                levels: [levels.max_rep_level(), levels.max_def_level()].map(|most| most > 0),
             }
         };
         columns.map(chunk).collect()
@@ -277,7 +281,7 @@ impl Table {
         &self,
         shard: &Shard,
         number: usize,
-        most_copied: u64,
+        max_text: u64,
         writer: &mut Writer<'_>,
     ) -> Result<(), Stop> {
         let group = self.metadata.metadata().row_group(number);
@@ -299,14 +303,12 @@ impl Table {
         })
         .map_err(why)?;
         loop {
+            shard.begin_batch();
             let next = guard(|| batches.next().transpose().map_err(ParquetError::from));
             let Some(batch) = next.map_err(why)? else { break };
             for number in 0..batch.num_rows() {
-                let row = guard(|| Ok(row(&batch, &self.columns, number)))?;
-                writer.write(&row).map_err(Stop::Write)?;
-            }
-            if writer.end > most_copied {
-                return Err(too_large(most_copied));
+                let row = guard(|| Ok(row(&batch, &self.columns, number, max_text)))?;
+                writer.write(&row)?;
             }
         }
         shard.forget();
@@ -325,23 +327,28 @@ struct Writer<'a> {
     entries: entries::Writer<'a>,
     rows: BufWriter<&'a File>,
     end: u64,
+    most: u64,
 }
 
 impl Writer<'_> {
-    fn write(&mut self, row: &super::rows::Row<'_>) -> io::Result<()> {
-        let json = serde_json::to_vec(&row.object)?;
+    fn write(&mut self, row: &super::rows::Row<'_>) -> Result<(), Stop> {
+        let json = serde_json::to_vec(&row.object).map_err(|error| Stop::Write(error.into()))?;
         let mut parts = vec![self.part("json", &json)?];
         for image in &row.images {
             parts.push(self.part(&image.name, image.bytes)?);
         }
         let place = self.entries.count();
         let entry = Entry { key: String::new(), place, twice: None, parts };
-        self.entries.write(&entry.to_bytes())
+        self.entries.write(&entry.to_bytes()).map_err(Stop::Write)
     }
 
-    fn part(&mut self, name: &str, bytes: &[u8]) -> io::Result<Part> {
-        self.rows.write_all(bytes)?;
+    fn part(&mut self, name: &str, bytes: &[u8]) -> Result<Part, Stop> {
         let part = Part { name: name.to_owned(), begin: self.end, size: bytes.len() as u64 };
+        // Before each part: a row may be a thousand times what its pages are.
+        if part.end() > self.most {
+            return Err(too_large(self.most));
+        }
+        self.rows.write_all(bytes).map_err(Stop::Write)?;
         self.end = part.end();
         Ok(part)
     }

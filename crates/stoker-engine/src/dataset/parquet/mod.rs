@@ -5,6 +5,7 @@
 //! for each its record as JSON, and behind it its images as they are.
 
 mod build;
+mod delta;
 mod page;
 mod rows;
 mod schema;

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 
 use parquet::basic::Compression;
 
+use super::delta;
 use crate::error::Bytes as Size;
 
 /// Largest page that is read, as it is stored and unpacked. One that holds the images of a whole row
@@ -19,8 +20,9 @@ pub(super) const LARGEST: u64 = 1 << 30;
 pub(super) const MOST_VALUES: u64 = 1 << 26;
 /// Most values of a dictionary, which is read as a whole.
 const MOST_IN_DICTIONARY: u64 = 1 << 24;
-/// A page of this size may be in a column of which less is told: some writers do not count all.
-const UNTOLD: u64 = 64 << 20;
+/// So much may be in the columns of a row group beyond what is told of them: some writers do not count
+/// all.
+pub(super) const UNTOLD: u64 = 64 << 20;
 /// Structs within structs, at most: the library's own limit.
 const DEEPEST: u8 = 64;
 
@@ -32,6 +34,8 @@ pub(super) struct Chunk {
     /// Its size when it is unpacked.
     pub(super) unpacked: u64,
     pub(super) codec: Compression,
+    /// Whether its values have levels of repetition and of definition.
+    pub(super) levels: [bool; 2],
 }
 
 /// The kinds of pages that are told apart.
@@ -52,6 +56,8 @@ pub(super) struct Page {
     /// Bytes in front of the values that are never compressed: levels of two kinds.
     levels: [i32; 2],
     is_plain: bool,
+    /// Whether it begins with lengths that have to be looked at.
+    pub(super) is_delta: bool,
     /// Bytes of the header itself.
     pub(super) head: u64,
 }
@@ -61,21 +67,29 @@ impl Page {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut rest = Compact(bytes);
         let mut page = Self::default();
-        rest.fields(|rest, id, kind| {
+        rest.fields(&HEADER, |rest, id, kind| {
             match id {
                 1 => page.kind = if rest.int()? == 2 { Kind::Dictionary } else { Kind::Data },
                 2 => page.unpacked = rest.int()?,
                 3 => page.packed = rest.int()?,
                 // Only one should be there; what is most counts.
-                5 | 7 => rest.fields(|rest, id, kind| match id {
-                    1 => rest.int().map(|values| page.values = values.max(page.values)),
-                    _ => rest.skip(kind, DEEPEST),
-                })?,
-                8 => {
-                    (page.levels, page.is_plain) = ([0; 2], false);
-                    rest.fields(|rest, id, kind| {
+                5 | 7 => {
+                    let known: &[u8] = if id == 5 { &DATA } else { &DICTIONARY };
+                    rest.fields(known, |rest, id, kind| {
                         match id {
                             1 => page.values = rest.int()?.max(page.values),
+                            2 => page.is_delta |= delta::ENCODINGS.contains(&rest.int()?),
+                            _ => rest.skip(kind, DEEPEST)?,
+                        }
+                        Some(())
+                    })?;
+                }
+                8 => {
+                    (page.levels, page.is_plain) = ([0; 2], false);
+                    rest.fields(&DATA_V2, |rest, id, kind| {
+                        match id {
+                            1 => page.values = rest.int()?.max(page.values),
+                            4 => page.is_delta |= delta::ENCODINGS.contains(&rest.int()?),
                             5 | 6 => page.levels[id as usize - 5] = rest.int()?,
                             7 => page.is_plain = kind == FALSE,
                             _ => rest.skip(kind, DEEPEST)?,
@@ -89,6 +103,11 @@ impl Page {
         })?;
         page.head = (bytes.len() - rest.0.len()) as u64;
         Some(page)
+    }
+
+    /// Its bytes when it is unpacked.
+    pub(super) fn unpacked(&self) -> u64 {
+        at_least_none(self.unpacked)
     }
 
     /// Its bytes as they are stored.
@@ -163,6 +182,10 @@ pub(super) enum Refused {
     Claim { claimed: String, all: String },
     /// It unpacks to more than it claims.
     Bomb(u64),
+    /// The lengths of its values are none.
+    Lengths,
+    /// Its values are much longer than it is, as each repeats some of the one before.
+    Repeats,
     /// Nobody read its header.
     Unknown,
 }
@@ -181,13 +204,29 @@ impl Refused {
             Self::Bomb(size) => {
                 format!("a page claims {}, and unpacks to more than that", Size(*size))
             }
-            Self::Unknown => "a page has no header".into(),
+            Self::Lengths => "a page has no lengths of its values that can be read".into(),
+            Self::Repeats => {
+                format!(
+                    "rows that are read at once repeat more than {} of each other",
+                    Size(LARGEST)
+                )
+            }
+            Self::Unknown => "a page has no header that can be read".into(),
         }
     }
 }
 
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
+const I32: u8 = 5;
+const STRUCT: u8 = 12;
+
+/// The kinds of the fields that the library knows, by their numbers from 1 on: it reads them as these
+/// kinds, whatever is stated.
+const HEADER: [u8; 8] = [I32, I32, I32, I32, STRUCT, STRUCT, STRUCT, STRUCT];
+const DATA: [u8; 4] = [I32; 4];
+const DICTIONARY: [u8; 3] = [I32, I32, TRUE];
+const DATA_V2: [u8; 7] = [I32, I32, I32, I32, I32, I32, TRUE];
 
 /// Thrift's compact protocol, as the library reads it.
 struct Compact<'a>(&'a [u8]);
@@ -221,8 +260,13 @@ impl Compact<'_> {
         Some(((number >> 1) as i64 ^ -((number & 1) as i64)) as i32)
     }
 
-    /// The fields of a struct, each with its number and kind.
-    fn fields(&mut self, mut each: impl FnMut(&mut Self, i16, u8) -> Option<()>) -> Option<()> {
+    /// The fields of a struct, each with its number and kind; none where one that is known is of
+    /// another kind.
+    fn fields(
+        &mut self,
+        known: &[u8],
+        mut each: impl FnMut(&mut Self, i16, u8) -> Option<()>,
+    ) -> Option<()> {
         let mut last = 0_i16;
         loop {
             let head = self.byte()?;
@@ -234,6 +278,11 @@ impl Compact<'_> {
                 0 => self.int()? as i16,
                 step => last.checked_add(i16::from(step))?,
             };
+            let place = usize::try_from(last).ok().and_then(|number| number.checked_sub(1));
+            let own = place.and_then(|place| known.get(place));
+            if own.is_some_and(|own| kind != *own && (*own, kind) != (TRUE, FALSE)) {
+                return None;
+            }
             each(self, last, kind)?;
         }
     }
@@ -265,7 +314,7 @@ impl Compact<'_> {
                     self.item(kinds & 0xF, depth)
                 })
             }
-            12 => self.fields(|rest, _, kind| rest.skip(kind, depth)),
+            STRUCT => self.fields(&[], |rest, _, kind| rest.skip(kind, depth)),
             13 => self.pass(16),
             _ => None,
         }

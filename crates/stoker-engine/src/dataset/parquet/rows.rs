@@ -4,7 +4,8 @@
 //! reference stays that names them. Images that are given by path alone stay references.
 //!
 //! What a sample may have is limited where samples are read. Here it ends behind that limit, so that a
-//! row of millions of values is refused there and takes no memory or time before.
+//! row of millions of values, or of a few bytes that a dictionary has it repeat, is refused there and
+//! takes no memory or time before.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -20,6 +21,9 @@ use crate::dataset::chat::Object;
 use crate::dataset::content::MOST_IMAGES;
 use crate::dataset::json::MOST_VALUES;
 
+/// Longest name of an image: no path of a file and no key of a store is longer.
+const LONGEST_NAME: usize = 4096;
+
 /// An image that stands in a row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Image<'a> {
@@ -34,11 +38,19 @@ pub(super) struct Row<'a> {
     pub(super) images: Vec<Image<'a>>,
     /// Values so far, images among them.
     values: usize,
+    /// Bytes of text and of names that are still taken: one more than a sample may have.
+    text_left: usize,
 }
 
-/// A row of a batch that holds these columns.
-pub(super) fn row<'a>(batch: &'a RecordBatch, columns: &[Column], number: usize) -> Row<'a> {
-    let mut row = Row::default();
+/// A row of a batch that holds these columns. It is refused if its text is longer than `max_text`.
+pub(super) fn row<'a>(
+    batch: &'a RecordBatch,
+    columns: &[Column],
+    number: usize,
+    max_text: u64,
+) -> Row<'a> {
+    let text_left = usize::try_from(max_text).unwrap_or(usize::MAX).saturating_add(1);
+    let mut row = Row { text_left, ..Row::default() };
     for column in columns {
         let array = batch.column(column.position).as_ref();
         let value = match column.role {
@@ -81,17 +93,26 @@ impl<'a> Row<'a> {
     /// A reference to an image, which is taken out of the row if it stands in it.
     fn take(&mut self, found: Found<'a>) -> Value {
         match found {
-            Found::Path(path) => path.into(),
+            Found::Path(path) => self.text(path),
             // The sample is refused, for having so many.
             Found::Bytes(..) if self.images.len() > MOST_IMAGES => Value::Null,
             Found::Bytes(bytes, path) => {
                 let free = |name: &&str| self.images.iter().all(|image| image.name != **name);
-                let name = path.filter(|path| !path.is_empty()).filter(free).map(str::to_owned);
+                let path = path.filter(|path| (1..=LONGEST_NAME).contains(&path.len()));
+                let name = path.filter(free).map(str::to_owned);
                 let name = name.unwrap_or_else(|| format!("@{}", self.images.len()));
                 self.images.push(Image { name: name.clone(), bytes });
                 name.into()
             }
         }
+    }
+
+    /// A text, or as much of it as it takes for the row to be refused.
+    fn text(&mut self, text: &str) -> Value {
+        let mut ends = self.text_left..text.len();
+        let end = ends.find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+        self.text_left = self.text_left.saturating_sub(end);
+        text[..end].into()
     }
 
     fn value(&mut self, array: &'a dyn Array, number: usize) -> Value {
@@ -119,7 +140,7 @@ impl<'a> Row<'a> {
             }
             DataType::Float32 => number!(Float32Type),
             DataType::Float64 => number!(Float64Type),
-            DataType::Utf8View => array.as_string_view().value(number).into(),
+            DataType::Utf8View => self.text(array.as_string_view().value(number)),
             kind if is_image_struct(kind) => {
                 image(array, number).map_or(Value::Null, |found| self.take(found))
             }
@@ -139,6 +160,10 @@ impl<'a> Row<'a> {
         let fields = array.fields().iter().zip(array.columns());
         let mut object = Object::new();
         for (field, column) in fields {
+            if self.text_left == 0 {
+                break;
+            }
+            self.text_left = self.text_left.saturating_sub(field.name().len());
             object.insert(field.name().clone(), self.value(column.as_ref(), number));
         }
         object

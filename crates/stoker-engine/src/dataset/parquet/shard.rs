@@ -9,6 +9,7 @@
 //! given to the reader. The reader makes text of all errors, so the first one is kept here as it was.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, Bytes, buf};
@@ -16,8 +17,10 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::build::{DAMAGED, Stop};
-use super::page::{Chunk, MOST_VALUES, Page, Refused};
+use super::delta::unfolded;
+use super::page::{Chunk, LARGEST, MOST_VALUES, Page, Refused, UNTOLD};
 use crate::dataset::Ranges;
+use crate::error::Bytes as Size;
 
 /// Bytes of one window.
 const WINDOW: u64 = 4 << 20;
@@ -39,17 +42,31 @@ struct Inner {
     /// The column chunks that are wanted, by their begin.
     chunks: Vec<Chunk>,
     windows: Mutex<VecDeque<(u64, Bytes)>>,
-    /// The headers that were read, by where their pages begin, and how many values there are up to
-    /// then in their chunk.
-    pages: Mutex<BTreeMap<u64, (Page, u64)>>,
+    /// What was read of the row group, by where its chunks begin.
+    read: Mutex<BTreeMap<u64, Read>>,
+    /// Bytes of the batch that no page has, as its values repeat each other.
+    repeated: AtomicU64,
     stopped: Mutex<Option<Stop>>,
+}
+
+/// How far a chunk was read.
+#[derive(Clone, Copy)]
+struct Read {
+    /// Its last page, and where that begins behind its header.
+    page: Page,
+    body: u64,
+    /// Its values up to then, and its bytes when they are unpacked.
+    values: u64,
+    unpacked: u64,
+    /// Those of them that nobody told of.
+    untold: u64,
 }
 
 impl Shard {
     pub(super) fn new(ranges: Ranges, size: u64, mut chunks: Vec<Chunk>) -> Self {
         chunks.sort_by_key(|chunk| chunk.begin);
-        let (windows, pages, stopped) = Default::default();
-        Self { inner: Arc::new(Inner { ranges, size, chunks, windows, pages, stopped }) }
+        let (windows, read, repeated, stopped) = Default::default();
+        Self { inner: Arc::new(Inner { ranges, size, chunks, windows, read, repeated, stopped }) }
     }
 
     /// Why reading ended, where it was not the reader that ended it.
@@ -57,9 +74,14 @@ impl Shard {
         locked(&self.inner.stopped).take()
     }
 
+    /// From now on, what is read is held in memory together.
+    pub(super) fn begin_batch(&self) {
+        self.inner.repeated.store(0, Ordering::Relaxed);
+    }
+
     /// Forgets the pages of a row group that was read.
     pub(super) fn forget(&self) {
-        locked(&self.inner.pages).clear();
+        locked(&self.inner.read).clear();
     }
 }
 
@@ -110,7 +132,11 @@ impl Inner {
     }
 
     fn refuse(&self, why: &Refused) -> ParquetError {
-        let hint = if matches!(why, Refused::Large(_)) { PAGES } else { DAMAGED };
+        let hint = match why {
+            Refused::Large(_) => PAGES,
+            Refused::Repeats => "write the file anew without DELTA_BYTE_ARRAY",
+            _ => DAMAGED,
+        };
         self.stop(Stop::File { reason: why.reason(), hint })
     }
 
@@ -118,31 +144,47 @@ impl Inner {
     /// has to be: in the beginning of a chunk, and behind each page.
     fn look(&self, start: u64, bytes: &[u8]) {
         let Some(chunk) = self.chunk(start) else { return };
-        let mut pages = locked(&self.pages);
-        let before = pages.range(chunk.begin..=start).next_back();
-        let values = match before {
-            None if start == chunk.begin => 0,
-            Some((body, (page, values))) if body + page.packed() == start => *values,
+        let mut read = locked(&self.read);
+        let (values, unpacked) = match read.get(&chunk.begin) {
+            None if start == chunk.begin => (0, 0),
+            Some(last) if last.body + last.page.packed() == start => (last.values, last.unpacked),
             _ => return,
         };
         if let Some(page) = Page::read(bytes) {
             let values = values.saturating_add(page.data_values());
-            pages.insert(start + page.head, (page, values));
+            let unpacked = unpacked.saturating_add(page.unpacked());
+            let untold = unpacked.saturating_sub(chunk.unpacked);
+            let body = start + page.head;
+            read.insert(chunk.begin, Read { page, body, values, unpacked, untold });
         }
     }
 
     /// The page that begins there, and its chunk, if nothing is wrong with its claims.
     fn check(&self, start: u64) -> Result<(Page, &Chunk), Refused> {
-        let found = locked(&self.pages).get(&start).copied();
-        let (page, values) = found.ok_or(Refused::Unknown)?;
+        let read = locked(&self.read);
+        let last = read.range(..start).next_back().map(|(_, last)| *last);
+        let last = last.filter(|last| last.body == start).ok_or(Refused::Unknown)?;
+        let Read { page, values, unpacked, .. } = last;
         let chunk = self.chunk(start - page.head).ok_or(Refused::Unknown)?;
+        if let Some(why) = page.refused(chunk) {
+            return Err(why);
+        }
+        // All of a batch is in memory, and how many rows that is was found by what is told.
+        let untold = read.values().fold(0_u64, |all, of| all.saturating_add(of.untold));
+        drop(read);
+        if untold > UNTOLD {
+            return Err(Refused::Claim {
+                claimed: format!("the last of {} of a column when it is unpacked", Size(unpacked)),
+                all: format!("{} of it", Size(chunk.unpacked)),
+            });
+        }
         if values > MOST_VALUES {
             return Err(Refused::Claim {
                 claimed: format!("the last of {values} values of a column"),
                 all: format!("{MOST_VALUES} at most in a row group"),
             });
         }
-        page.refused(chunk).map_or(Ok((page, chunk)), Err)
+        Ok((page, chunk))
     }
 }
 
@@ -173,6 +215,15 @@ impl ChunkReader for Shard {
         if page.is_bomb(&bytes, chunk.codec) {
             return Err(inner.refuse(&Refused::bomb(&page)));
         }
+        if page.is_delta {
+            let head = inner.from(start - page.head, page.head)?.slice(..page.head as usize);
+            let more = unfolded(head, bytes.clone(), chunk);
+            let more = more.ok_or_else(|| inner.refuse(&Refused::Lengths))?;
+            let before = inner.repeated.fetch_add(more, Ordering::Relaxed);
+            if before.saturating_add(more) > LARGEST {
+                return Err(inner.refuse(&Refused::Repeats));
+            }
+        }
         Ok(bytes)
     }
 }
@@ -201,6 +252,7 @@ mod tests {
             end,
             unpacked: end - begin,
             codec: Compression::UNCOMPRESSED,
+            levels: [false; 2],
         });
         let shard = Shard::new(ranges, content.len() as u64, chunks.into());
         let read = |start: u64, length: usize| {

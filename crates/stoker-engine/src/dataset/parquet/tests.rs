@@ -1,6 +1,8 @@
 //! Pages that claim too much are refused before anything is reserved for them; what they claim is read
 //! as the library reads it.
 
+mod repeated;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +26,17 @@ use crate::recipe::Fields;
 
 /// A file of these columns: one row group.
 fn written(columns: Vec<(&str, ArrayRef)>, codec: Compression, version: WriterVersion) -> Vec<u8> {
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
     let properties = WriterProperties::builder()
         .set_compression(codec)
         .set_writer_version(version)
         .set_dictionary_enabled(false)
         .set_data_page_size_limit(64 << 20)
         .build();
+    written_as(columns, properties)
+}
+
+fn written_as(columns: Vec<(&str, ArrayRef)>, properties: WriterProperties) -> Vec<u8> {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
     writer.write(&batch).unwrap();
@@ -54,20 +60,31 @@ fn rows_from(
     bytes: &[u8],
     fails: impl Fn(u64) -> Option<Error> + Send + Sync + 'static,
 ) -> Result<Vec<u8>, Stop> {
+    let (stop, text) = rows_within(bytes, 1 << 30, 64 << 20, fails);
+    stop.map_or(Ok(text), Err)
+}
+
+/// The same within limits on what is copied, and on the text of a row.
+fn rows_within(
+    bytes: &[u8],
+    most_copied: u64,
+    max_text: u64,
+    fails: impl Fn(u64) -> Option<Error> + Send + Sync + 'static,
+) -> (Option<Stop>, Vec<u8>) {
     let content = Bytes::copy_from_slice(bytes);
     let ranges = Box::new(move |range: std::ops::Range<u64>| match fails(range.start) {
         Some(error) => Err(error),
         None => Ok(content.slice(range.start as usize..range.end as usize)),
     });
     let [entries, out] = [(); 2].map(|()| tempfile::tempfile().unwrap());
-    let limits = Limits { budget: &Budget::default(), most_copied: 1 << 30 };
+    let limits = Limits { budget: &Budget::default(), most_copied, max_text };
     let files = Files { entries: &entries, rows: &out };
-    build(ranges, bytes.len() as u64, &Fields::default(), &files, &limits)?;
+    let stop = build(ranges, bytes.len() as u64, &Fields::default(), &files, &limits).err();
     let mut text = Vec::new();
     let mut out = &out;
     std::io::Seek::rewind(&mut out).unwrap();
     std::io::Read::read_to_end(&mut out, &mut text).unwrap();
-    Ok(text)
+    (stop, text)
 }
 
 fn refusal(bytes: &[u8]) -> String {
@@ -165,7 +182,13 @@ fn header(kind: i32, unpacked: i32, packed: i32, values: i32) -> Vec<u8> {
 
 #[test]
 fn claims_beyond_the_limits_are_refused_by_name() {
-    let chunk = |unpacked| Chunk { begin: 4, end: 100, unpacked, codec: Compression::SNAPPY };
+    let chunk = |unpacked| Chunk {
+        begin: 4,
+        end: 100,
+        unpacked,
+        codec: Compression::SNAPPY,
+        levels: [false; 2],
+    };
     let refused = |kind, unpacked, packed, values| {
         let page = Page::read(&header(kind, unpacked, packed, values)).unwrap();
         page.refused(&chunk(u64::MAX)).map(|why| why.reason())
@@ -186,6 +209,32 @@ fn claims_beyond_the_limits_are_refused_by_name() {
     assert_eq!(page.refused(&chunk(10)), None, "some writers do not count all");
     let page = Page::read(&header(0, 65 << 20, 10, 1)).unwrap();
     assert!(matches!(page.refused(&chunk(10)), Some(Refused::Claim { .. })));
+}
+
+/// The library reads what it knows by its number, so what is stated to be something else would be one
+/// thing there and another here: whether a page is packed, and how long its header is.
+#[test]
+fn headers_with_fields_of_other_kinds_are_not_read() {
+    // To the library a checksum and a page of the first form; else a page that is not packed.
+    let both =
+        b"\x15\0\x15\x80\x7D\x15\x14\x11\x4C\x72\x01\x08\0\x0C\x0A\x15\x02\x15\0\x15\0\x15\0\0\0";
+    assert_eq!(Page::read(both), None);
+    // All that are known, of all forms.
+    let v1 = b"\x15\0\x15\x02\x15\x02\x15\0\x1C\x15\x02\x15\0\x15\0\x15\0\0\x1C\0\0".as_slice();
+    let dictionary = b"\x15\x04\x15\x02\x15\x02\x4C\x15\x02\x15\0\x11\0\0";
+    let v2 = b"\x15\x06\x15\x02\x15\x02\x5C\x15\x02\x15\0\x15\x02\x15\0\x15\0\x15\0\x12\0\0";
+    for header in [v1, dictionary, v2] {
+        assert_eq!(Page::read(header).unwrap().head, header.len() as u64);
+        let fields = |byte: &u8| [0x15, 0x1C, 0x4C, 0x5C, 0x11, 0x12].contains(byte);
+        for (at, byte) in header.iter().enumerate().filter(|(_, byte)| fields(byte)) {
+            for kind in (1..16).filter(|kind| kind ^ byte & 0xF != 0) {
+                let is_truth = byte & 0xF < 3 && kind < 3;
+                let mut other = header.to_vec();
+                other[at] = byte & 0xF0 | kind;
+                assert_eq!(Page::read(&other).is_some(), is_truth, "{kind} at {at}");
+            }
+        }
+    }
 }
 
 /// Against the library, page by page, over all that pyarrow wrote.
@@ -215,7 +264,13 @@ fn headers_mean_what_the_library_reads() {
                     assert_eq!(page.data_values(), values, "{}", path.display());
                     let packed = &bytes[body..at as usize];
                     assert!(!page.is_bomb(packed, column.compression()), "{}", path.display());
-                    let chunk = Chunk { begin: 0, end, unpacked: 0, codec: column.compression() };
+                    let chunk = Chunk {
+                        begin: 0,
+                        end,
+                        unpacked: 0,
+                        codec: column.compression(),
+                        levels: [false; 2],
+                    };
                     assert_eq!(page.refused(&chunk), None);
                     pages += 1;
                 }

@@ -213,7 +213,7 @@ fn no_signature_of_a_url_is_shown() {
     let source = vec!["https://host.example/a.jsonl?X-Amz-Signature=secret".to_owned()];
     let config = recipe::Dataset { source, ..config(&folder) };
     let data = open(&config, &Memory::new("{}\n")).unwrap();
-    assert_eq!(data.origin(0), "https://host.example/a.jsonl:1");
+    assert_eq!(data.origin(0), "https://host.example/a.jsonl?…:1");
     let error = open(&config, &Memory { version: 1, ..Memory::new("") }).unwrap_err();
     assert!(!error.to_string().contains("secret"), "{error}");
 }

@@ -357,10 +357,9 @@ fn inline_images_are_checked() {
     }
 }
 
-/// A store that fails ends a run. A web server that only a line names is no store of the run.
 #[test]
-fn web_servers_that_the_recipe_does_not_name_are_foreign() {
-    let is_foreign = |source: &str, root: Option<&str>, uri: &str| {
+fn the_web_servers_that_the_recipe_names_are_those_of_shards_and_media_root() {
+    let servers = |source: &str, root: Option<&str>| {
         let folder = tempfile::tempdir().unwrap();
         let config = recipe::Dataset {
             source: vec![source.to_owned()],
@@ -368,15 +367,13 @@ fn web_servers_that_the_recipe_does_not_name_are_foreign() {
             allow_http: true,
             ..super::config(&folder)
         };
-        super::open(&config, &super::Memory::new("{}\n")).unwrap().is_foreign(uri)
+        let data = super::open(&config, &super::Memory::new("{}\n")).unwrap();
+        data.web_servers().map(str::to_owned).collect::<Vec<_>>()
     };
-    let (store, web) = ("s3://bucket/data/x.jsonl", "https://host.example/d/x.jsonl");
-    assert!(is_foreign(store, None, "https://host.example/a.jpg"));
-    assert!(is_foreign(store, None, "http://host.example/a.jpg?x=1"));
-    assert!(is_foreign(web, None, "https://other.example/a.jpg"));
-    assert!(!is_foreign(web, None, "https://host.example/e/a.jpg"));
-    assert!(!is_foreign(store, Some("https://host.example/"), "https://host.example/a.jpg"));
-    // With the credentials of the run, and at its endpoint.
-    assert!(!is_foreign(store, None, "s3://other/a.jpg"));
-    assert!(!is_foreign("/data/x.jsonl", None, "/data/a.jpg"));
+    let (store, web) = ("s3://bucket/data/x.jsonl", "https://host.example:444/d/x.jsonl");
+    assert_eq!(servers(web, None), ["host.example:444"]);
+    assert_eq!(servers(store, Some("http://media.example/")), ["media.example"]);
+    assert_eq!(servers(web, Some("s3://images/")), ["host.example:444"]);
+    assert!(servers(store, Some("gs://images/")).is_empty());
+    assert!(servers("/data/x.jsonl", None).is_empty());
 }

@@ -197,7 +197,7 @@ impl Line {
         if permit.need(joint.wanted, || "rows side by side".to_owned()).is_err() {
             return Ok(None);
         }
-        match self.rooms.fetcher.read(&joint.extent, |_| ready(Ok(()))).await {
+        match self.rooms.fetcher.at(claim).read(&joint.extent, |_| ready(Ok(()))).await {
             Ok(bytes) => {
                 let meter = &self.rooms.metrics.fetch;
                 meter.joint_reads.add(1);

@@ -40,7 +40,8 @@ const ALL: [Fault; 21] = [
     Fault::Redirect,
 ];
 
-/// What an error says of a fault that never goes away, and whether it befalls reads of whole objects.
+/// What an error says of a fault that never goes away (either of two things where it depends on when one
+/// looks), and whether it befalls reads of whole objects.
 const FOREVER: [(Fault, FetchErrorKind, &str, bool); 18] = [
     (Fault::Refused, FetchErrorKind::Transient, "can't connect", true),
     (Fault::Reset, FetchErrorKind::Transient, "the connection failed", true),
@@ -52,7 +53,7 @@ const FOREVER: [(Fault, FetchErrorKind, &str, bool); 18] = [
     (Fault::ShortBody, FetchErrorKind::Transient, "the body ended after", true),
     (Fault::LongBody, FetchErrorKind::Transient, "the body is longer than", true),
     (Fault::Stall, FetchErrorKind::Transient, "no byte in|bytes a second", true),
-    (Fault::Trickle, FetchErrorKind::Transient, "bytes a second", true),
+    (Fault::Trickle, FetchErrorKind::Transient, "no byte in|bytes a second", true),
     (Fault::WrongRange, FetchErrorKind::Transient, "another range", false),
     (Fault::NoRange, FetchErrorKind::Transient, "the store answered the range", false),
     (Fault::WholeObject, FetchErrorKind::Transient, "ignored the range", false),
