@@ -141,7 +141,7 @@ fn the_narrowest_of_the_groups_that_a_process_is_in_counts() {
         shared_memory: Some(64 << 20),
         files: Some(1024),
         most_files: None,
-        threads: Some(40),
+        threads: Some(20),
         now: 0,
     };
     assert_eq!(found, expected);

@@ -159,7 +159,9 @@ impl Recording {
             if life.is_empty() && *stage != Stage::Bytes {
                 life.push((before(*stage), all.start));
             }
-            life.push((*stage, clock.at(*at)));
+            // Threads that tell of one batch look at the clock first, and then take turns.
+            let latest = life.last().map_or(i64::MIN, |(_, at)| *at);
+            life.push((*stage, clock.at(*at).max(latest)));
             if *stage == Stage::Gone {
                 lives.extend(open.remove_entry(sequence));
             }
