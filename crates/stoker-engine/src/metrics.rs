@@ -269,7 +269,7 @@ impl Metrics {
     pub fn waited(&self, wait: Wait) {
         let mut waits = self.waits();
         let (work, is_first) = (Work::so_far(self), waits.first.is_none());
-        let wait = waits.push(wait, work);
+        let wait = waits.push(wait, &work);
         if !is_first {
             self.wait_histogram.add(wait.blocked);
         }
@@ -281,7 +281,7 @@ impl Metrics {
     /// it is, so of that there is only what batches were asked for while they were made.
     pub fn evidence(&self) -> Evidence {
         let (work, blame) = (Work::so_far(self), self.waits().pending());
-        let span = waits::Span { work, blame, ..waits::Span::default() };
+        let span = waits::Span { blame, work, ..waits::Span::default() };
         Evidence { data_workers: 1.0, ..Evidence::of(self, &span) }
     }
 

@@ -158,7 +158,7 @@ fn batch(sound: &[&Peek], recipe: &Recipe) -> Option<Finding> {
                 format!("{what}: a run ends, as the trainer holds one while it asks for the next");
             Finding::failure(CHECK, USAGE, what, &hint)
         }
-        ..COMFORTABLE => Finding::warning(CHECK, format!("{what}: too few to work ahead"), &hint),
+        2..COMFORTABLE => Finding::warning(CHECK, format!("{what}: too few to work ahead"), &hint),
         _ => Finding::ok(CHECK, what),
     };
     Some(finding.with(json!({"bytes": batch, "memory": memory, "fitting": fitting})))

@@ -126,7 +126,7 @@ impl Sizing<'_> {
                 });
                 format!("it is the limit itself{next}")
             }
-            Limit::Cores => format!("cores are the limit: {}", self.cores(needs, cost)),
+            Limit::Cores => format!("cores are the limit: {}", Self::cores(needs, cost)),
             Limit::HandOver => {
                 "the hand-over to the trainer's process is the limit: give that process a \
                                 core of its own"
@@ -161,7 +161,7 @@ impl Sizing<'_> {
         }
     }
 
-    fn cores(&self, needs: &Needs, cost: &Cost) -> String {
+    fn cores(needs: &Needs, cost: &Cost) -> String {
         let ends = format!(
             "{} for the loaders of each node end it ({} workers for each rank)",
             counted(needs.cores as u64, "core"),

@@ -183,10 +183,10 @@ impl Asked {
         let mut told = vec![("batch", self.batch.into()), ("object", self.object.shown().into())];
         match self.range {
             Some(Range { start, end: Ask::END }) => {
-                told.push(("range", format!("{start}-").into()))
+                told.push(("range", format!("{start}-").into()));
             }
             Some(Range { start, end }) => {
-                told.push(("range", format!("{start}-{}", end - 1).into()))
+                told.push(("range", format!("{start}-{}", end - 1).into()));
             }
             None => (),
         }

@@ -239,7 +239,7 @@ impl<'a> Reading<'a> {
         let object = Arc::clone(&self.extent.object);
         let (checksum, version) = (self.is_checked() && range.is_none(), self.version.clone());
         let may_end = range.as_ref().is_some_and(|range| range.end == Ask::END);
-        Ask { version, checksum, may_end, ..Ask::for_bytes(object, range) }
+        Ask { may_end, version, checksum, ..Ask::for_bytes(object, range) }
     }
 
     /// Asks for memory, once; `None` if that took so long that the answer had to go.

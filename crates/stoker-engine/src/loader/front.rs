@@ -195,7 +195,9 @@ impl Front {
     /// the trainer waited.
     pub fn arrived(&self) {
         let handed_over = self.seat().last_hand_over;
-        handed_over.into_iter().for_each(|at| self.rooms.metrics.late(at.elapsed()));
+        if let Some(at) = handed_over {
+            self.rooms.metrics.late(at.elapsed());
+        }
     }
 
     /// Judges the bad samples of a batch, and writes them down.

@@ -83,14 +83,14 @@ impl Waits {
     }
 
     /// Adds a batch; `work` is what was done by now. Gives what counts as its wait.
-    pub(super) fn push(&mut self, wait: Wait, work: Work) -> Wait {
+    pub(super) fn push(&mut self, wait: Wait, work: &Work) -> Wait {
         let (mut blame, late) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.late));
         let wait = Wait { blocked: wait.blocked + late, ..wait };
         // What no batch was at is the way of a finished one to the trainer.
         blame.hand_over += wait.blocked.saturating_sub(blame.total());
         if self.first.is_none() {
             self.first = Some(wait);
-            self.before = work;
+            self.before = *work;
             return wait;
         }
         self.total.batches += 1;
@@ -101,7 +101,7 @@ impl Waits {
         {
             self.before = gone.work;
         }
-        self.window.push_back(Seen { wait, blame, work });
+        self.window.push_back(Seen { wait, blame, work: *work });
         wait
     }
 
@@ -125,7 +125,6 @@ impl Waits {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 mod tests {
     use super::*;
 
@@ -137,10 +136,10 @@ mod tests {
             wall: Duration::from_millis(wall),
         };
         let work = |requests| Work { requests, ..Work::default() };
-        waits.push(wait(900, 900), work(1));
+        waits.push(wait(900, 900), &work(1));
         assert_eq!(waits.before.requests, 1);
         for batch in 0..5000 {
-            waits.push(wait(1, 4), work(10 + batch));
+            waits.push(wait(1, 4), &work(10 + batch));
         }
         assert_eq!(waits.first, Some(wait(900, 900)));
         assert_eq!(waits.window.len(), Waits::WINDOW);
@@ -155,11 +154,11 @@ mod tests {
     fn what_no_batch_was_at_and_what_comes_late_is_the_hand_over() {
         let (mut waits, ms) = (Waits::default(), Duration::from_millis);
         let step = |blocked| Wait { blocked: ms(blocked), wall: ms(20) };
-        waits.push(step(9), Work::default());
+        waits.push(step(9), &Work::default());
         waits.late(ms(4));
         waits.blame(Blame { pixels: ms(5), ..Blame::default() });
-        assert_eq!(waits.push(step(6), Work::default()), Wait { blocked: ms(10), wall: ms(20) });
-        waits.push(step(1), Work::default());
+        assert_eq!(waits.push(step(6), &Work::default()), Wait { blocked: ms(10), wall: ms(20) });
+        waits.push(step(1), &Work::default());
         let span = waits.span().unwrap();
         assert_eq!((span.blocked, span.wall), (ms(11), ms(40)));
         assert_eq!(span.blame, Blame { pixels: ms(5), hand_over: ms(6), ..Blame::default() });

@@ -22,15 +22,15 @@ impl<T: Send + Sync + 'static> Building<T> {
         thread: &str,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Self> {
-        let made = Arc::new(OnceLock::new());
-        let place = Arc::clone(&made);
+        let place = Arc::new(OnceLock::new());
+        let filled = Arc::clone(&place);
         let thread = Builder::new().name(thread.to_owned()).spawn(move || {
             // What it leaves half made is dropped, and seen by nobody.
             let found = catch_unwind(AssertUnwindSafe(make));
-            assert!(place.set(found.ok()).is_ok(), "it is made once");
+            assert!(filled.set(found.ok()).is_ok(), "it is made once");
             give_back();
         })?;
-        Ok(Self { made, thread: Some(thread) })
+        Ok(Self { made: place, thread: Some(thread) })
     }
 
     /// What was made, once it is.

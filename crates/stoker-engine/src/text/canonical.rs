@@ -162,12 +162,11 @@ fn words(json: &str) -> impl Iterator<Item = &str> {
     iter::from_fn(move || {
         at += bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         let rest = &bytes[at..];
-        let length = match rest.first()? {
-            b'"' => string_length(rest),
-            _ => {
-                let ends = |byte: &u8| *byte == b'"' || byte.is_ascii_whitespace();
-                rest.iter().position(ends).unwrap_or(rest.len())
-            }
+        let length = if *rest.first()? == b'"' {
+            string_length(rest)
+        } else {
+            let ends = |byte: &u8| *byte == b'"' || byte.is_ascii_whitespace();
+            rest.iter().position(ends).unwrap_or(rest.len())
         };
         at += length;
         Some(&json[at - length..at])

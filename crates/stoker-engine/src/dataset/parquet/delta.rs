@@ -146,7 +146,7 @@ impl<'a> Lengths<'a> {
         if block % 128 != 0 || block % parts != 0 || part % 32 != 0 {
             return None;
         }
-        let (last, least, width, in_part, bit) = Default::default();
+        let (width, in_part, bit) = Default::default();
         let (widths, packed): (&[u8], &[u8]) = (&[], &[]);
         let left = count;
         Some(Self {
@@ -154,10 +154,10 @@ impl<'a> Lengths<'a> {
             count,
             left,
             first,
-            last,
+            last: 0,
             parts,
             part,
-            least,
+            least: 0,
             widths,
             width,
             packed,

@@ -284,7 +284,7 @@ fn a_fault_that_never_goes_away_ends_each_read_by_its_name_within_the_deadline()
     for (seed, (fault, kind, words, befalls_whole)) in FOREVER.into_iter().enumerate() {
         for (deadline, attempts) in [(300, 8), (30, 8), (3, 8), (300, 2)] {
             let deadline = Duration::from_secs(deadline);
-            let config = recipe::Fetch { deadline, attempts, ..recipe::Fetch::default() };
+            let config = recipe::Fetch { attempts, deadline, ..recipe::Fetch::default() };
             let weather = Weather {
                 share_of_faults: 1.0,
                 faults: vec![fault],

@@ -90,7 +90,8 @@ fn a_loader_that_is_one_batch_ahead_waits_for_what_does_not_fit_into_two_steps()
     let ahead =
         |batches, lead| Machine { ahead: Ahead { batches, lead, ..machine().ahead }, ..machine() };
     let short = job(1, 0.1);
-    let forecast = check(&cost(), &ahead(1.0, None), short, Limit::Latency, (0.25 + 0.1) / 2.0);
+    let forecast =
+        check(&cost(), &ahead(1.0, None), short, Limit::Latency, f64::midpoint(0.25, 0.1));
     assert_eq!(forecast.needs.ahead as u64, 3);
     check(&cost(), &ahead(0.0, None), short, Limit::Latency, 0.25 + 0.1);
     check(&cost(), &ahead(3.0, None), short, Limit::Trainer, 0.1);
@@ -103,7 +104,7 @@ fn a_loader_that_is_one_batch_ahead_waits_for_what_does_not_fit_into_two_steps()
 #[test]
 fn memory_for_two_batches_in_flight_is_like_one_batch_ahead() {
     let small = Machine { memory: 4.0 * 2.0 * 2e6, ..machine() };
-    let forecast = check(&cost(), &small, job(1, 0.1), Limit::Memory, (0.25 + 0.1) / 2.0);
+    let forecast = check(&cost(), &small, job(1, 0.1), Limit::Memory, f64::midpoint(0.25, 0.1));
     // Room for 3 batches and the one that is asked for; or for six finished ones, which is more.
     assert!((forecast.needs.memory - 6.0 * 8e6 * 4.0 / 3.0).abs() < 1.0);
 }
