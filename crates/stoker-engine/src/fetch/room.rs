@@ -35,7 +35,7 @@ pub(super) struct Room {
     pub(super) chance: Chance,
     /// Whether late requests are sent a second time; not so in some measurements.
     pub(super) hedged: bool,
-    /// Open from [`Fetcher::open_cache`] on.
+    /// Open from [`Fetcher::open_cache`](super::Fetcher::open_cache) on.
     pub(super) cache: OnceLock<Arc<Cache>>,
     pub(super) pins: Pins,
 }
