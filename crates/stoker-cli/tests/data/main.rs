@@ -148,20 +148,24 @@ fn hears_ctrl_c(process: u32) -> bool {
 #[test]
 fn ctrl_c_ends_a_run_in_order_and_still_reports() {
     let store = Store::start();
-    // More batches than a test waits for.
-    let mut command = store.command("run", &["--json", "--batches", "1000000000"]);
-    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while !hears_ctrl_c(run.id()) {
-        thread::sleep(Duration::from_millis(10));
-    }
-    thread::sleep(Duration::from_secs(1));
-    let kill = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    let (code, stdout, stderr) = texts(run.wait_with_output().unwrap());
-    assert_eq!(code, Some(130), "{stderr}");
-    let whole: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(whole["interrupted"], true);
-    assert!(whole["batches"].as_u64().unwrap() > 0);
+    let batches_after = |seconds| {
+        // More batches than a test waits for.
+        let mut command = store.command("run", &["--json", "--batches", "1000000000"]);
+        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while !hears_ctrl_c(run.id()) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        thread::sleep(Duration::from_secs(seconds));
+        let kill = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        let (code, stdout, stderr) = texts(run.wait_with_output().unwrap());
+        assert_eq!(code, Some(130), "{stderr}");
+        let whole: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(whole["interrupted"], true);
+        whole["batches"].as_u64().unwrap()
+    };
+    // A machine that is busy with other things takes a while to the first batch.
+    assert!([1, 4, 16].into_iter().any(|seconds| batches_after(seconds) > 0));
 }
 
 #[test]
