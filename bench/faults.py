@@ -1,8 +1,9 @@
 """What faults of the store cost: the same run over a clean store and over bad ones, in turns.
 
 The store has the latency of S3. Each kind of fault hits 5 % of the requests, and in a last row all
-kinds together do. Nothing trains: batches are taken as fast as they come, so that each wait is
-felt. Credentials come from a program that gives another token each time, as they do where they end.
+kinds together do. The trainer is a stand-in that sleeps for its step; `--step 0` takes batches as
+fast as they come, so that each wait is felt. Credentials come from a program that gives another
+token each time, as they do where they end.
 Writes a table to stdout, and `faults.json`.
 
     .venv/bin/python -m bench.faults
@@ -43,7 +44,8 @@ TOGETHER = "all together"
 PIXELS = (100_000, 400_000)
 
 KINDS: dict[str, list[dict[str, Any]]] = {
-    "refuse": [{"kind": "refuse", "seconds": 0.05}],
+    # Longer, and at this pace the next one would be refused before it is over.
+    "refuse": [{"kind": "refuse", "seconds": 0.001}],
     "reset": [{"kind": "reset"}],
     "reset in the body": [{"kind": "reset", "at": 1000}],
     "closed in the body": [{"kind": "hang-up", "at": 1000}],
@@ -73,6 +75,7 @@ def main(argv: list[str]) -> int:
     command.add("--rounds", type=at_least(1), default=3)
     command.add("--samples", type=at_least(8), default=400)
     command.add("--epochs", type=at_least(1), default=4, help="of each run")
+    command.add("--step", type=float, default=0.04, help="seconds that the trainer sleeps")
     command.add("--profile", default="standard", help="latency of the store")
     command.add("--only", action="append", choices=[*KINDS, TOGETHER], help="repeatable")
     arguments = command.parse(argv)
@@ -88,10 +91,10 @@ def main(argv: list[str]) -> int:
             "pack": {"batch-size": 8},
             "vision": {"pixels": "u8"},
         }
-        once(recipe, server, None)  # the index, and what a first run pays
+        once(recipe, server, None, arguments.step)  # the index, and what a first run pays
         for number in range(arguments.rounds):
             for way in ways:
-                run = once(recipe, server, script(way, number))
+                run = once(recipe, server, script(way, number), arguments.step)
                 print(f"{number + 1} {way}: {run}", file=sys.stderr, flush=True)
                 runs[way].append(run)
     found = {
@@ -138,13 +141,15 @@ def script(way: str, seed: int) -> dict[str, Any] | None:
     return {"seed": seed, "rules": [{"share": share, "fault": fault} for fault in faults]}
 
 
-def once(recipe: dict[str, Any], server: S3Server, faults: dict[str, Any] | None) -> Run:
+def once(
+    recipe: dict[str, Any], server: S3Server, faults: dict[str, Any] | None, step: float
+) -> Run:
     """All epochs, from opening to the end."""
     server.set_faults(faults)
     begin = time.perf_counter()
     with stoker.Loader(recipe) as loader:
         for _ in loader:
-            pass
+            time.sleep(step)
         seconds = time.perf_counter() - begin
         fetch = loader.report().fetch
     return Run(seconds, fetch.requests, fetch.retries, sum(server.injected().values()))
