@@ -206,6 +206,12 @@ impl<'a> Tries<'a> {
         self.until
     }
 
+    /// How long it has taken since its first request was sent.
+    pub(super) fn took(&self) -> Duration {
+        let begun = self.until.map(|until| until - self.deadline);
+        begun.map_or(Duration::ZERO, |begun| Instant::now().saturating_duration_since(begun))
+    }
+
     /// Time that was spent waiting for something else than the store.
     pub(super) fn excuse(&mut self, waited: Duration) {
         self.until = self.until.map(|until| until + waited);

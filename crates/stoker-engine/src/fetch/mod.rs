@@ -28,6 +28,7 @@ pub mod fuzz;
 mod headers;
 mod hedge;
 mod joint;
+mod lateness;
 mod list;
 mod look;
 mod names;
@@ -138,6 +139,11 @@ impl Fetcher {
             self.room.cache.get_or_init(|| Arc::new(cache));
         }
         Ok(())
+    }
+
+    /// How long late reads take, of late: what is brought in ahead should last as long.
+    pub fn lateness(&self) -> std::time::Duration {
+        self.room.lateness.of_late()
     }
 
     /// Bytes that the local cache may hold in memory of what it is to write.

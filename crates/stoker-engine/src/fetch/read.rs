@@ -67,6 +67,7 @@ where
         if let Some(bytes) = bytes
             && reading.is_sound(&bytes).await?
         {
+            room.lateness.note(reading.tries.took());
             return Ok((bytes, reading.version));
         }
     }

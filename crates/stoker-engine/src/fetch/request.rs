@@ -48,5 +48,6 @@ pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) 
     let cause = failure.cause;
     let delay = tries.failed(failure, soon, room.chance.share())?;
     room.metrics.fetch.retried(cause);
+    room.lateness.note(tries.took() + delay);
     room.there(async move { tokio::time::sleep(delay).await }).await
 }

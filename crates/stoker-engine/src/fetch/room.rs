@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::descriptors;
 use super::failure::{Failure, Tries};
 use super::flight::Limits;
+use super::lateness::Lateness;
 use super::pins::Pins;
 use super::random::Chance;
 use super::runtime::{Aborting, Runtime};
@@ -38,6 +39,7 @@ pub(super) struct Room {
     /// Open from [`Fetcher::open_cache`](super::Fetcher::open_cache) on.
     pub(super) cache: OnceLock<Arc<Cache>>,
     pub(super) pins: Pins,
+    pub(super) lateness: Lateness,
 }
 
 /// Stores that are known at once, beyond those in use: data may name any number of web servers.
@@ -64,6 +66,7 @@ impl Room {
             hedged: true,
             cache: OnceLock::new(),
             pins: Pins::default(),
+            lateness: Lateness::default(),
         }
     }
 

@@ -152,7 +152,8 @@ impl Ahead {
             flow.want(sequence);
             running.wanted = step + 1;
         }
-        for step in running.begun..taken + depth.brought_in() + asked as u64 {
+        let lateness = self.front.rooms().fetcher.lateness();
+        for step in running.begun..taken + depth.brought_in(lateness) + asked as u64 {
             let Some(sequence) = later(step) else { break };
             flow.begin(sequence);
             running.begun = step + 1;

@@ -19,7 +19,8 @@ const FIRST: u64 = 256;
 const PACKED: u64 = 8;
 
 /// How long the batches that are brought in last: what the slowest answers of a usual store take. No
-/// longer, since what waits longer has left the cache when it is decoded.
+/// longer, since what waits longer has left the cache when it is decoded; but where reads are late,
+/// as long as these take besides.
 const LEAD: Duration = Duration::from_millis(500);
 
 /// How often in a step of the consumer it is looked how far it is, and the pauses between that: a
@@ -67,7 +68,7 @@ pub fn ahead(recipe: &Recipe, workers: usize) -> (metrics::Ahead, u64) {
     let memory = engine::memory(&recipe.engine);
     let depth = Depth::new(recipe.engine.prefetch, recipe.pack.batch_size, workers, memory);
     let ahead = metrics::Ahead {
-        batches: depth.brought_in() as f64,
+        batches: depth.brought_in(Duration::ZERO) as f64,
         lead: depth.fixed.is_none().then_some(LEAD),
         filled: depth.filled() as f64,
     };
@@ -108,11 +109,11 @@ impl Depth {
         self.images += images;
     }
 
-    /// Batches to bring in after the one that is asked for.
-    pub(super) fn brought_in(&self) -> u64 {
+    /// Batches to bring in after the one that is asked for, where late reads take so long.
+    pub(super) fn brought_in(&self, lateness: Duration) -> u64 {
         let by_rule = || {
             let first = FIRST.div_ceil(self.batch_size);
-            self.in_lead().unwrap_or(0).max(first).min(self.most).max(self.filled())
+            self.within(LEAD + lateness).unwrap_or(0).max(first).min(self.most).max(self.filled())
         };
         self.fixed.unwrap_or_else(by_rule)
     }
@@ -133,9 +134,9 @@ impl Depth {
         (step / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
     }
 
-    /// Batches that the consumer takes in as long as they are to last.
-    fn in_lead(&self) -> Option<u64> {
-        self.step().map(|step| LEAD.div_duration_f64(step).ceil() as u64)
+    /// Batches that the consumer takes in so long.
+    fn within(&self, time: Duration) -> Option<u64> {
+        self.step().map(|step| time.div_duration_f64(step).ceil() as u64)
     }
 
     /// How long the consumer takes for a batch.
@@ -162,13 +163,14 @@ mod tests {
     fn what_the_recipe_says_holds() {
         let mut depth = Depth::new(Some(0), Some(8), 2, GIB);
         after(&mut depth, 20, Duration::from_millis(1), 8);
-        assert_eq!(depth.brought_in(), 0);
-        assert_eq!(Depth::new(Some(1024), None, 2, GIB).brought_in(), 1024);
+        assert_eq!(depth.brought_in(Duration::ZERO), 0);
+        assert_eq!(Depth::new(Some(1024), None, 2, GIB).brought_in(Duration::ZERO), 1024);
     }
 
     #[test]
     fn at_first_as_many_samples_are_brought_in_whatever_the_batch() {
-        let first = |batch_size| Depth::new(None, Some(batch_size), 2, GIB).brought_in();
+        let first =
+            |batch_size| Depth::new(None, Some(batch_size), 2, GIB).brought_in(Duration::ZERO);
         assert_eq!([1, 8, 256, 1000].map(first), [256, 32, 4, 4]);
     }
 
@@ -177,9 +179,18 @@ mod tests {
         let ahead = |pace| {
             let mut depth = Depth::new(None, Some(8), 2, GIB);
             after(&mut depth, 40, Duration::from_millis(pace), 8);
-            depth.brought_in()
+            depth.brought_in(Duration::ZERO)
         };
         assert_eq!([1000, 100, 10, 5, 1].map(ahead), [32, 32, 50, 100, 500]);
+    }
+
+    #[test]
+    fn where_reads_are_late_as_long_as_they_take_is_brought_in_besides() {
+        let mut depth = Depth::new(None, Some(8), 2, GIB);
+        after(&mut depth, 40, Duration::from_millis(10), 8);
+        let ahead = |late: u64| depth.brought_in(Duration::from_millis(late));
+        assert_eq!([0, 100, 2000, 100_000].map(ahead), [50, 60, 250, 1024]);
+        assert_eq!(Depth::new(Some(3), Some(8), 2, GIB).brought_in(Duration::from_secs(9)), 3);
     }
 
     #[test]
@@ -187,7 +198,7 @@ mod tests {
         let ahead = |batch_size, memory| {
             let mut depth = Depth::new(None, Some(batch_size), 2, memory);
             after(&mut depth, 40, Duration::from_micros(100), 0);
-            depth.brought_in()
+            depth.brought_in(Duration::ZERO)
         };
         assert_eq!(ahead(8, GIB), 1024);
         assert_eq!(ahead(500, 64 << 20), 6, "as many as are filled for two workers");
@@ -228,6 +239,6 @@ mod tests {
     fn batches_taken_at_the_same_moment_are_no_pace() {
         let mut depth = Depth::new(None, Some(8), 2, GIB);
         after(&mut depth, 5, Duration::ZERO, 8);
-        assert_eq!(depth.brought_in(), 32);
+        assert_eq!(depth.brought_in(Duration::ZERO), 32);
     }
 }
