@@ -254,8 +254,10 @@ fn arrows(
         if let Some(request) = done.max_by_key(|request| request.when.end).filter(|_| is_one) {
             arrows.push((last(request), first(slice)));
         }
-        if let Some(ready) = ready.get(batch).filter(|ready| slice.when.end <= ready.when.start) {
-            arrows.push((last(slice), first(ready)));
+        // The batch may be told of as ready while the worker still comes out of its last image.
+        if let Some(ready) = ready.get(batch).filter(|ready| slice.when.start <= ready.when.start) {
+            let from = Tip { at: last(slice).at.min(ready.when.start), ..last(slice) };
+            arrows.push((from, first(ready)));
         }
     }
     arrows

@@ -156,6 +156,22 @@ fn arrows_lead_from_a_request_to_its_image_and_on_to_its_batch() {
 }
 
 #[test]
+fn an_arrow_leads_from_an_image_whose_worker_is_slower_than_the_news() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    tracer.batch(7, Stage::Fill);
+    let task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
+    let image = tracer.span("image", || vec![("image", String::from("image 1, inline").into())]);
+    tracer.batch(7, Stage::Ready);
+    std::thread::sleep(Duration::from_millis(1));
+    drop((image, task));
+    tracer.finish();
+    let trace = written(&tracer.take().unwrap());
+    let at = |kind| events(&trace, kind)[0]["ts"].as_f64().unwrap();
+    assert!(at("s") <= at("f"), "{} and {}", at("s"), at("f"));
+}
+
+#[test]
 fn no_arrow_is_guessed_where_several_parts_of_an_object_were_read() {
     let tracer = Tracer::default();
     assert!(tracer.start(None));
