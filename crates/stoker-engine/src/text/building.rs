@@ -8,12 +8,10 @@ use std::thread::{Builder, JoinHandle};
 
 /// Being made, or made.
 pub(super) struct Building<T> {
-    made: Arc<OnceLock<Made<T>>>,
+    /// Nothing if making it panicked, which the thread has told of.
+    made: Arc<OnceLock<Option<T>>>,
     thread: Option<JoinHandle<()>>,
 }
-
-/// `None` if it panicked, which the thread has told of.
-type Made<T> = Option<T>;
 
 impl<T: Send + Sync + 'static> Building<T> {
     /// Has it made by a thread of that name, which gives back all memory that this took and that is
