@@ -1,12 +1,24 @@
-//! How much memory the builders of indexes may hold together.
+//! How much memory the builders of indexes may hold together, and how much they may copy to the disk.
 //!
 //! Reading front to back takes little. A page of a Parquet file is read as a whole, and may hold the
 //! images of a whole row group; a builder asks before it reads one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Bytes of row groups that are read at once. A larger one is read alone.
 const LIMIT: u64 = 2 << 30;
+
+/// Bytes that all shards of a dataset were unpacked to so far.
+#[derive(Debug, Default)]
+pub(super) struct Unpacked(AtomicU64);
+
+impl Unpacked {
+    /// Counts some more; whether all are at most so many.
+    pub(super) fn add(&self, bytes: u64, most: u64) -> bool {
+        self.0.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= most
+    }
+}
 
 /// The memory of all builders.
 #[derive(Debug, Default)]

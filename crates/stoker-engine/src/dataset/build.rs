@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::budget::Budget;
+use super::budget::{Budget, Unpacked};
 use super::mds::{self, Columns};
 use super::packing::{
     Forward, HEAD, Mistake, Packing, Refusal, begin_text, mistake, mistaken_for_parquet, unpack,
@@ -109,8 +109,7 @@ pub(super) struct Progress {
     pub(super) bytes: AtomicU64,
     pub(super) stopped: AtomicBool,
     pub(super) budget: Budget,
-    /// Bytes that compressed shards were unpacked to.
-    unpacked: AtomicU64,
+    unpacked: Unpacked,
 }
 
 /// What a builder found.
@@ -179,8 +178,8 @@ fn fill_stream(
         writer.take_out()?;
     }
     if packing != Packing::Plain {
-        let (unpacked_so_far, most) = (&progress.unpacked, source.rules.max_copied);
-        unpacked.reader = Box::new(Bounded { inner: unpacked.reader, unpacked_so_far, most });
+        let (so_far, most) = (&progress.unpacked, source.rules.max_copied);
+        unpacked.reader = Box::new(Bounded { inner: unpacked.reader, so_far, most });
     }
     if source.rules.format == Format::Jsonl {
         let offset = begin_text(&mut unpacked).map_err(mistaken)?;
@@ -231,7 +230,8 @@ fn fill_table(
     let ranges = counted(store.ranges(&source.location), Arc::clone(&read), Arc::clone(progress));
     let files = parquet::Files { entries: writer.records(), rows: lines };
     let Rules { max_line: max_text, max_copied: most_copied, .. } = *source.rules;
-    let limits = parquet::Limits { budget: &progress.budget, most_copied, max_text };
+    let Progress { budget, unpacked, .. } = &**progress;
+    let limits = parquet::Limits { budget, unpacked, most_copied, max_text };
     let built = parquet::build(ranges, size, &source.rules.fields, &files, &limits);
     let parquet::Built { rows, fingerprint, body } = built.map_err(|stop| match stop {
         parquet::Stop::File { reason, hint } => failure(&uri, reason, Some(hint)),
@@ -280,14 +280,13 @@ impl<R: Forward> Forward for Counted<'_, R> {
 /// to any number.
 struct Bounded<'a> {
     inner: Box<dyn Forward + 'a>,
-    unpacked_so_far: &'a AtomicU64,
+    so_far: &'a Unpacked,
     most: u64,
 }
 
 impl Bounded<'_> {
     fn count(&self, bytes: u64) -> io::Result<()> {
-        let before = self.unpacked_so_far.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) <= self.most {
+        if self.so_far.add(bytes, self.most) {
             return Ok(());
         }
         let reason = format!("the shards unpack to more than {}", Bytes(self.most));

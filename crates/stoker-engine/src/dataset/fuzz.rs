@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::budget::Budget;
+use super::budget::{Budget, Unpacked};
 use super::chat::{LINE, Record, sample};
 use super::entry::Entry;
 use super::mds::Columns;
@@ -147,7 +147,12 @@ pub fn table(bytes: &[u8]) {
     let ranges: Ranges =
         Box::new(move |range| Ok(content.slice(range.start as usize..range.end as usize)));
     let (budget, fields) = (Budget::default(), Fields::default());
-    let limits = parquet::Limits { budget: &budget, most_copied: MAX_COPIED, max_text: MAX_TEXT };
+    let limits = parquet::Limits {
+        budget: &budget,
+        unpacked: &Unpacked::default(),
+        most_copied: MAX_COPIED,
+        max_text: MAX_TEXT,
+    };
     with_files(|index, rows| {
         let files = parquet::Files { entries: index, rows };
         let built = parquet::build(ranges, bytes.len() as u64, &fields, &files, &limits);

@@ -29,7 +29,7 @@ use super::page::{Chunk, LARGEST, MOST_VALUES};
 use super::rows::row;
 use super::schema::{Column, Unsuitable, choose, with_views};
 use super::shard::Shard;
-use crate::dataset::budget::Budget;
+use crate::dataset::budget::{Budget, Unpacked};
 use crate::dataset::entry::{Entry, Part};
 use crate::dataset::{Ranges, entries};
 use crate::error::{Bytes as Size, Error};
@@ -71,7 +71,8 @@ pub(in crate::dataset) struct Built {
 pub(in crate::dataset) struct Limits<'a> {
     /// In memory.
     pub(in crate::dataset) budget: &'a Budget,
-    /// Bytes of rows that are taken out.
+    /// Bytes of rows that are taken out, of all shards together.
+    pub(in crate::dataset) unpacked: &'a Unpacked,
     pub(in crate::dataset) most_copied: u64,
     /// Bytes of text of a row; one that has more is refused when it is read.
     pub(in crate::dataset) max_text: u64,
@@ -102,6 +103,7 @@ pub(in crate::dataset) fn build(
         entries: entries::Writer::new(files.entries).map_err(Stop::Write)?,
         rows: BufWriter::with_capacity(BUFFER, files.rows),
         end: 0,
+        so_far: limits.unpacked,
         most: limits.most_copied,
     };
     let shard = Shard::new(ranges, size, table.chunks());
@@ -123,7 +125,7 @@ pub(in crate::dataset) fn build(
 }
 
 fn too_large(limit: u64) -> Stop {
-    let reason = format!("its rows unpack to more than {}", Size(limit));
+    let reason = format!("the shards unpack to more than {}", Size(limit));
     Stop::File { reason, hint: MORE_COPIED }
 }
 
@@ -327,6 +329,7 @@ struct Writer<'a> {
     entries: entries::Writer<'a>,
     rows: BufWriter<&'a File>,
     end: u64,
+    so_far: &'a Unpacked,
     most: u64,
 }
 
@@ -345,7 +348,7 @@ impl Writer<'_> {
     fn part(&mut self, name: &str, bytes: &[u8]) -> Result<Part, Stop> {
         let part = Part { name: name.to_owned(), begin: self.end, size: bytes.len() as u64 };
         // Before each part: a row may be a thousand times what its pages are.
-        if part.end() > self.most {
+        if !self.so_far.add(part.size, self.most) {
             return Err(too_large(self.most));
         }
         self.rows.write_all(bytes).map_err(Stop::Write)?;

@@ -18,7 +18,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::build::{DAMAGED, Files, Limits, Stop, build};
 use super::page::{Chunk, LARGEST, MOST_VALUES, Page, Refused};
-use crate::dataset::budget::Budget;
+use crate::dataset::budget::{Budget, Unpacked};
 use crate::dataset::content::MOST_IMAGES;
 use crate::dataset::json::MOST_VALUES as MOST_OF_A_ROW;
 use crate::error::{Error, FetchError, FetchErrorKind};
@@ -77,7 +77,12 @@ fn rows_within(
         None => Ok(content.slice(range.start as usize..range.end as usize)),
     });
     let [entries, out] = [(); 2].map(|()| tempfile::tempfile().unwrap());
-    let limits = Limits { budget: &Budget::default(), most_copied, max_text };
+    let limits = Limits {
+        budget: &Budget::default(),
+        unpacked: &Unpacked::default(),
+        most_copied,
+        max_text,
+    };
     let files = Files { entries: &entries, rows: &out };
     let stop = build(ranges, bytes.len() as u64, &Fields::default(), &files, &limits).err();
     let mut text = Vec::new();

@@ -139,8 +139,7 @@ fn a_file_without_what_is_needed_is_refused_with_its_columns() {
 
 /// A file with one row of text columns of these names, and a column of numbers.
 fn written(names: &[&str], more: Option<(&str, DataType)>) -> Vec<u8> {
-    let mut fields: Vec<Field> =
-        names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect();
+    let mut fields: Vec<Field> = names.iter().copied().map(text_field).collect();
     let mut columns: Vec<ArrayRef> = Vec::new();
     for name in names {
         let mut column = StringBuilder::new();
@@ -151,6 +150,15 @@ fn written(names: &[&str], more: Option<(&str, DataType)>) -> Vec<u8> {
         fields.push(Field::new(name, kind.clone(), true));
         columns.push(arrow_array::new_null_array(&kind, 1));
     }
+    packed(fields, columns)
+}
+
+fn text_field(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, true)
+}
+
+/// A file of one batch.
+fn packed(fields: Vec<Field>, columns: Vec<ArrayRef>) -> Vec<u8> {
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
@@ -239,6 +247,28 @@ fn larger_datasets_than_may_be_copied_are_refused_in_words() {
          lies, or store the data as plain tar archives: {URI}"
     );
     assert_eq!(error, expected);
+}
+
+#[test]
+fn what_rows_unpack_to_is_limited_for_all_shards_together() {
+    let folder = tempfile::tempdir().unwrap();
+    // A thousand rows of the same text: one entry of a dictionary.
+    let text = format!("[{{\"role\": \"user\", \"content\": \"{}\"}}]", "x".repeat(1 << 10));
+    let mut column = StringBuilder::new();
+    (0..1000).for_each(|_| column.append_value(&text));
+    let shard = packed(vec![text_field("messages")], vec![Arc::new(column.finish())]);
+    assert!(shard.len() < 64 << 10, "{}", shard.len());
+    let keys = (0..3).map(|number| format!("data/{number}.parquet"));
+    let store = Bucket::new(keys.map(|key| (key, shard.clone())));
+    let source = vec!["s3://bucket/data/{0..2}.parquet".to_owned()];
+    let config = |max_copied| recipe::Dataset {
+        source: source.clone(),
+        max_copied,
+        ..settings(&folder, Fields::default())
+    };
+    let error = open(&config(2 << 20), &store).unwrap_err().to_string();
+    assert!(error.contains("the shards unpack to more than 2.0 MiB; raise"), "{error}");
+    assert_eq!(open(&config(4 << 20), &store).unwrap().rows(), 3000);
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn a_row_that_repeats_an_image_is_never_written_beyond_the_limit() {
     let limit = 8 * MIB;
     let (stop, copied) = rows_within(&file, limit as u64, 1 << 20, |_| None);
     let Some(Stop::File { reason, .. }) = stop else { panic!("it is refused, and not {stop:?}") };
-    assert_eq!(reason, "its rows unpack to more than 8.0 MiB");
+    assert_eq!(reason, "the shards unpack to more than 8.0 MiB");
     assert!(copied.len() <= limit, "{}", copied.len());
 }
 
