@@ -28,17 +28,16 @@ def test_each_way_is_measured_beside_the_clean_run(tmp_path: Path, capsys):
     page.write_text("\n".join(markers(faults.NAME)) + "\n")
     before = dict(os.environ)
     few = ["--rounds", "1", "--samples", "16", "--epochs", "2", "--profile", "none"]
-    ways = ["reset", "expired token"]
+    ways = ["reset", "expired token", "another range", "range ignored"]
     only = [word for way in ways for word in ("--only", way)]
     places = ["--model", str(MODEL), "--out", str(tmp_path), "--docs", str(page)]
     assert faults.main([*few, *only, *places]) == 0
     assert dict(os.environ) == before
     runs = json.loads((tmp_path / "faults.json").read_text())["runs"]
-    assert set(runs) == {faults.CLEAN, *ways}
-    (clean,) = runs[faults.CLEAN]
-    assert (clean["faults"], clean["retries"]) == (0, 0)
+    assert list(runs) == [faults.CLEAN, *ways[:2], faults.CLEAN_ARCHIVE, *ways[2:]]
     for way in ways:
-        (run,) = runs[way]
+        ((clean,), (run,)) = runs[faults.clean_of(way)], runs[way]
+        assert (clean["faults"], clean["retries"]) == (0, 0)
         assert 0 < run["faults"] <= run["retries"]
         assert run["requests"] == clean["requests"] + run["retries"]
     table = capsys.readouterr().out
@@ -47,7 +46,7 @@ def test_each_way_is_measured_beside_the_clean_run(tmp_path: Path, capsys):
 
 
 def test_each_kind_of_fault_is_one_that_the_server_knows():
-    for way in [*faults.KINDS, faults.TOGETHER]:
+    for way in [*faults.KINDS, faults.TOGETHER, *faults.OF_RANGES]:
         script = faults.script(way, 1)
         assert sum(rule["share"] for rule in script["rules"]) == pytest.approx(faults.SHARE)
         faults.S3Server(faults=script).close()
