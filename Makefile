@@ -106,6 +106,8 @@ ci: lint docs test  ## what must pass before a change is done
 lint: setup  ## formatting, lints and documentation, warnings as errors
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
+	cargo clippy --release --workspace --exclude stoker-python --example overhead \
+	    --features stoker-engine/metrics-switch -- --deny warnings
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps --document-private-items
 	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples bench docs/site
 	$(BIN)/ruff check --config python/pyproject.toml python scripts examples bench docs/site

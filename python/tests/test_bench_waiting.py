@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from bench import overhead
 from bench.page import markers
+from bench.profile.rooms import RoomsError
 from bench.waiting import __main__ as bench
 from bench.waiting import run
 from bench.waiting.scenarios import SCENARIOS
@@ -70,6 +73,39 @@ def test_a_wrong_limit_and_advice_that_does_not_help_are_told():
     assert not run.Outcome(latency, found._replace(words=""), found._replace(wait=0.1)).holds
 
 
+def test_the_cost_of_metrics_is_the_middle_of_ratios_of_pairs(tmp_path):
+    # A turn takes 100 and 300 ns by turns without metrics, and 1 % more with them.
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nturns = dict(on=0, off=0)\n"
+        "for line in sys.stdin:\n"
+        "    turns[line.strip()] += 1\n"
+        "    odd = 3 if turns[line.strip()] % 2 else 1\n"
+        "    print((10100 if line == 'on\\n' else 10000) * odd, flush=True)\n"
+    )
+    program.chmod(0o755)
+    work = overhead.Work("photos", 1, 2, batches=2)
+    found = overhead.paired(program, tmp_path, work, pairs=10)
+    assert found == ("photos", 10000, pytest.approx(0.01), *[pytest.approx(0.01)] * 2, 10)
+    assert "| photos | 0.01 ms | +1.00% | +1.00% to +1.00% | 10 |" in overhead.figures_of_turns(
+        [found]
+    )
+
+
+def test_a_program_that_ends_early_is_named(tmp_path):
+    with pytest.raises(RoomsError, match="false ended with 1"):
+        overhead.paired(Path("/bin/false"), tmp_path, overhead.WORKS[0], pairs=6)
+
+
+def test_the_middle_is_within_its_bounds_in_95_of_100_draws():
+    draw = random.Random(3)
+    within = 0
+    for _ in range(1000):
+        low, high = overhead.bounds([draw.gauss(1.0, 0.1) for _ in range(40)])
+        within += low <= 1.0 <= high
+    assert 940 <= within <= 985
+
+
 def test_the_cost_of_metrics_is_what_happens_times_what_it_takes():
     def run_of(batch, times):
         events = [{"event": "a task", "times": times, "nanoseconds": 100.0}]
@@ -77,6 +113,6 @@ def test_the_cost_of_metrics_is_what_happens_times_what_it_takes():
         numbers = {"metrics_nanoseconds": own, "batch_nanoseconds": 1e6, "share": own / 1e6}
         return {"batch": batch, "events": events} | numbers
 
-    table = overhead.figures_of([run_of("photos", 20.0), run_of("icons", 30.0)])
+    table = overhead.figures_of_counted([run_of("photos", 20.0), run_of("icons", 30.0)])
     assert "| a task | 100 ns | 20 | 30 |" in table
     assert "| share |  | 0.20% | 0.30% |" in table

@@ -26,6 +26,8 @@ mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+#[cfg(feature = "metrics-switch")]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,6 +113,28 @@ impl fmt::Display for Room {
     }
 }
 
+/// Whether anything is counted. Always, unless `bench.overhead` switches it off to see what it costs: then no
+/// clock is looked at for it, and nothing of this is touched but what goes up and down: gauges, and the
+/// standing of [`Occupancy`].
+#[cfg(not(feature = "metrics-switch"))]
+const fn is_on() -> bool {
+    true
+}
+
+#[cfg(feature = "metrics-switch")]
+static IS_ON: AtomicBool = AtomicBool::new(true);
+
+#[cfg(feature = "metrics-switch")]
+fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// Switches it off or on, for all loaders, whose reports are wrong from then on.
+#[cfg(feature = "metrics-switch")]
+pub fn switch(on: bool) {
+    IS_ON.store(on, Ordering::Relaxed);
+}
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -118,7 +142,9 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds to it.
     pub fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
+        if is_on() {
+            self.0.fetch_add(amount, Ordering::Relaxed);
+        }
     }
 
     /// Its value.
@@ -157,6 +183,28 @@ impl Gauge {
     }
 }
 
+/// When something began whose time is only counted: nothing but metrics may depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Option<Instant>);
+
+impl Stopwatch {
+    /// Now.
+    pub fn start() -> Self {
+        Self(is_on().then(Instant::now))
+    }
+
+    /// Since then.
+    pub fn elapsed(self) -> Duration {
+        self.0.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// From then to a later one.
+    pub fn until(self, later: Self) -> Duration {
+        let times = self.0.zip(later.0);
+        times.map_or(Duration::ZERO, |(since, later)| later.saturating_duration_since(since))
+    }
+}
+
 /// What one room did.
 #[derive(Debug, Default)]
 pub struct Meter {
@@ -171,7 +219,7 @@ pub struct Meter {
 impl Meter {
     /// Counts the time until the returned guard is dropped, and one item.
     pub fn enter(&self) -> Busy<'_> {
-        Busy { meter: self, since: Instant::now() }
+        Busy { meter: self, since: Stopwatch::start() }
     }
 
     /// Counts one item that took so long, and what came out of it.
@@ -186,7 +234,7 @@ impl Meter {
 #[derive(Debug)]
 pub struct Busy<'a> {
     meter: &'a Meter,
-    since: Instant,
+    since: Stopwatch,
 }
 
 impl Drop for Busy<'_> {
@@ -267,6 +315,9 @@ impl Metrics {
 
     /// Logs how long the trainer was blocked for one batch.
     pub fn waited(&self, wait: Wait) {
+        if !is_on() {
+            return;
+        }
         let mut waits = self.waits();
         let (work, is_first) = (Work::so_far(self), waits.first.is_none());
         let wait = waits.push(wait, &work);

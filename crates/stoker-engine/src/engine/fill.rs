@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::boundary::{PANIC, contained};
 use super::measure::of_image;
@@ -13,7 +13,7 @@ use super::rooms::Rooms;
 use super::workers::Bench;
 use crate::error::Flaw;
 use crate::image::Decoder;
-use crate::metrics::{Room, Span, Tracer};
+use crate::metrics::{Room, Span, Stopwatch, Tracer};
 use crate::sample::{Decoded, EncodedImage, ImagePlan, PixelRows, RgbImage, Size};
 use crate::vision::Scratch;
 
@@ -37,7 +37,7 @@ impl Rooms {
         slot: &mut [u8],
         bench: &mut Bench,
     ) -> Result<(), Flaw> {
-        let (begin, decoding) = (Instant::now(), Cell::default());
+        let (begin, decoding) = (Stopwatch::start(), Cell::default());
         let _span = self.image_span("image", image);
         let written = contained(Room::Image, || {
             let Bench { decoder, scratch } = &mut *bench;
@@ -75,7 +75,7 @@ impl Rooms {
         decoding: &'a Cell<Duration>,
     ) -> Result<Decoded<'a>, Flaw> {
         let (limits, seen) = (&self.recipe.image, image.plan.resized);
-        let begin = Instant::now();
+        let begin = Stopwatch::start();
         let opened = decoder.open(&image.bytes, &image.header, seen, limits, self.rgb);
         decoding.set(begin.elapsed());
         self.metrics.trace.since(DECODE, begin);
@@ -159,7 +159,7 @@ impl PixelRows for Timed<'_> {
     }
 
     fn read(&mut self, count: usize, out: &mut [u8], stride: usize) -> Result<(), Flaw> {
-        let begin = Instant::now();
+        let begin = Stopwatch::start();
         let outcome = self.rows.read(count, out, stride);
         self.spent.set(self.spent.get() + begin.elapsed());
         self.trace.since(DECODE, begin);

@@ -13,13 +13,12 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 use crate::image::Decoder;
-use crate::metrics::{Metrics, nanos};
+use crate::metrics::{Metrics, Stopwatch, nanos};
 use crate::vision::Scratch;
 
 /// By how much the threads are nicer than the trainer's: where both want a core, a worker gets a
@@ -78,7 +77,7 @@ type Job = Box<dyn FnOnce(&mut Bench) + Send>;
 /// A job that waits since then.
 struct Task {
     job: Job,
-    since: Instant,
+    since: Stopwatch,
 }
 
 #[derive(Default)]
@@ -155,7 +154,7 @@ impl Workers {
         if !queue.stopped {
             let ticket = queue.tickets;
             queue.tickets += 1;
-            queue.tasks.insert((turn, ticket), Task { job, since: Instant::now() });
+            queue.tasks.insert((turn, ticket), Task { job, since: Stopwatch::start() });
             self.shared.changed.notify_one();
         }
         drop(queue);
@@ -206,8 +205,8 @@ fn work(shared: &Shared, metrics: &Metrics) {
             queue.idle -= 1;
         };
         drop(queue);
-        let since = Instant::now();
-        metrics.queued_task_nanos.add(nanos(since.saturating_duration_since(task.since)));
+        let since = Stopwatch::start();
+        metrics.queued_task_nanos.add(nanos(task.since.until(since)));
         let span = metrics.trace.span(turn.name(), || vec![("batch", turn.batch.into())]);
         (task.job)(&mut bench);
         drop(span);

@@ -4,8 +4,8 @@ use std::ops::{Add, AddAssign};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Metrics;
 use super::occupancy::Standing;
+use super::{Metrics, is_on};
 
 /// What a batch in the making is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,14 +104,16 @@ impl Progress {
     /// The batch goes on to something else.
     pub fn enter(&self, phase: Phase) {
         self.change(|state| {
-            state.settle(Instant::now());
+            state.settle();
             state.phase = phase;
         });
     }
 
     /// Somebody is blocked for it from now on, until it is finished.
     pub fn asked(&self) {
-        self.state().since.get_or_insert_with(Instant::now);
+        if is_on() {
+            self.state().since.get_or_insert_with(Instant::now);
+        }
     }
 
     /// It is finished: how long somebody was blocked for what.
@@ -145,8 +147,9 @@ impl Drop for Progress {
 }
 
 impl State {
-    fn settle(&mut self, now: Instant) {
+    fn settle(&mut self) {
         if let Some(since) = &mut self.since {
+            let now = Instant::now();
             let blocked = now - std::mem::replace(since, now);
             *self.blame.of(self.phase) += blocked;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counter, nanos};
+use super::{Counter, is_on, nanos};
 
 /// Upper ends of the steps: from what nobody notices to what only a fault explains.
 const BOUNDS: [Duration; 16] = [
@@ -49,6 +49,9 @@ pub struct HistogramReport {
 impl Histogram {
     /// Counts one.
     pub fn add(&self, duration: Duration) {
+        if !is_on() {
+            return;
+        }
         let step = BOUNDS.partition_point(|bound| *bound < duration);
         self.counts[step].fetch_add(1, Ordering::Relaxed);
         self.nanos.add(nanos(duration));

@@ -9,6 +9,8 @@ use std::ops::Sub;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::is_on;
+
 /// How many of what there are now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -75,7 +77,9 @@ impl Occupancy {
     /// Something is otherwise from now on.
     pub fn change(&self, change: impl FnOnce(&mut Standing)) {
         let mut state = self.state();
-        state.settle(Instant::now());
+        if is_on() {
+            state.settle(Instant::now());
+        }
         change(&mut state.standing);
     }
 

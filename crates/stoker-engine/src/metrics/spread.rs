@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::is_on;
+
 /// Buckets of each doubling.
 const FINENESS: f64 = 8.0;
 /// From 1 to 2^40: microseconds up to twelve days, bytes per second up to a tebibyte.
@@ -80,7 +82,9 @@ impl Default for Spread {
 impl Spread {
     /// Counts one.
     pub fn add(&self, value: f64) {
-        self.0[bucket(value)].fetch_add(1, Ordering::Relaxed);
+        if is_on() {
+            self.0[bucket(value)].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The value that this share of all does not exceed.

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::Stopwatch;
 use clock::Moment;
 
 /// Bytes of entries that are kept: some hundred thousand of them.
@@ -253,8 +254,8 @@ impl Tracer {
     }
 
     /// What this thread did since then.
-    pub fn since(&self, name: &'static str, begin: Instant) {
-        if self.is_on() {
+    pub fn since(&self, name: &'static str, begin: Stopwatch) {
+        if let (true, Some(begin)) = (self.is_on(), begin.0) {
             self.put(this_thread(), name, begin..Instant::now(), Arguments::new());
         }
     }

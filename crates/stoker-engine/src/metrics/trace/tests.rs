@@ -37,7 +37,7 @@ fn off_it_records_nothing_and_asks_for_nothing() {
     drop(tracer.span("never", || panic!("nobody wants to know")));
     tracer.count(Count::Ready, || panic!("nobody wants to know"));
     tracer.batch(1, Stage::Bytes);
-    tracer.since("never", Instant::now());
+    tracer.since("never", Stopwatch::start());
     step(&tracer, 1);
     assert!(tracer.take().is_none());
 }
@@ -120,7 +120,7 @@ fn a_batch(tracer: &Tracer, object: &str) {
         let _task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
         let mut image =
             tracer.span("image", || vec![("image", format!("image 1: {object}").into())]);
-        let decoding = Instant::now();
+        let decoding = Stopwatch::start();
         std::thread::sleep(Duration::from_micros(50));
         tracer.since("decode", decoding);
         image.tell("bytes", || 5_u64.into());

@@ -1,31 +1,19 @@
-//! What the metrics cost, which are always on: how often a loader counts something for a batch, and how long
-//! each of these takes by itself while another thread does the same to the same metrics.
-//!
-//! A run with metrics can't be told from one without on a machine where runs differ by more than a hundredth,
-//! but the two factors can be taken apart: the number of events follows from the report of a real run, and the
-//! time of an event is measured a million times. `bench/overhead.py` drives it.
-//!
-//! cargo run --release -p stoker-engine --example overhead -- MODEL
-#![expect(clippy::print_stdout, reason = "a bench prints")]
-#![expect(clippy::unwrap_used, reason = "a bench that can't go on stops")]
+//! How often a loader counts something for a batch, and how long each of these takes by itself while another
+//! thread does the same to the same metrics. The number of events follows from the report of a real run, and
+//! the time of an event is measured a million times: what comes out is a bound, and as good on a noisy machine.
 
 use std::hint::black_box;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stoker_engine::loader::{Loader, Next};
 use stoker_engine::metrics::{Blame, Metrics, Phase, Progress, Report, Room, Wait, nanos};
-use stoker_engine::recipe::Recipe;
-use stoker_engine::sample::Rank;
-use stoker_engine::testing::{CHAT_KEY, ChatDataset};
-use stoker_s3::{Backend, Config, Server};
 
-const BATCH: u64 = 8;
-const BATCHES: u64 = 64;
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::turns::turn;
+use crate::{BATCH, loader};
 
 /// How often an event is timed.
 const TIMES: u32 = 1_000_000;
@@ -33,16 +21,18 @@ const TIMES: u32 = 1_000_000;
 /// Rows of an image that are decoded at a time, each time between two looks at the clock.
 const ROWS: f64 = 8.0;
 
-/// Samples of a batch: photos, and images that are hardly any work.
-const SIZES: [(&str, std::ops::RangeInclusive<usize>); 2] =
-    [("photos of a megapixel", 990_000..=1_010_000), ("images of 6,000 pixels", 5_000..=7_000)];
+/// Samples of a batch, and how many batches are made: photos, and images that are hardly any work.
+const SIZES: [(&str, RangeInclusive<usize>, u64); 2] = [
+    ("photos of a megapixel", 990_000..=1_010_000, 48),
+    ("images of 6,000 pixels", 5_000..=7_000, 768),
+];
 
-fn main() {
-    let model = std::env::args().nth(1).expect("the model's folder is the argument");
+/// Of each size of images: events, their times, and all of them as a share of a batch.
+pub(crate) fn bound(model: &str) -> Value {
     let events = events();
-    let runs = SIZES.map(|(name, pixels)| {
+    let runs = SIZES.map(|(name, pixels, batches)| {
         let rows = (*pixels.end() as f64).sqrt();
-        let counted = counted(&run(&model, pixels), rows);
+        let counted = counted(model, pixels, batches, rows);
         let cost = |(name, times): &(&str, f64)| {
             let each = events.iter().find(|(event, _)| event == name).unwrap().1;
             json!({"event": name, "times": times, "nanoseconds": each})
@@ -60,64 +50,42 @@ fn main() {
             "share": all / counted.cpu_nanos,
         })
     });
-    println!("{:#}", json!({"runs": runs}));
+    json!({ "runs": runs })
 }
 
-/// What is counted for a batch, and the processor time of one.
+/// What is counted for a batch, and the processor time of one, its store's included.
 struct Counted {
     events: Vec<(&'static str, f64)>,
     cpu_nanos: f64,
 }
 
-/// How often each event happens for a batch, by what a run reports.
-fn counted(report: &Report, rows: f64) -> Counted {
-    let batches = report.wait.batches as f64 + 1.0;
+/// How often each event happens for a batch, by what a loader reports that is as far ahead at the end as it was
+/// at the beginning.
+fn counted(model: &str, pixels: RangeInclusive<usize>, batches: u64, rows: f64) -> Counted {
+    let (loader, _store) = loader(model, pixels, &json!({"prefetch": 4}));
+    turn(&loader, batches);
+    let (before, spent, after) = (loader.report(), turn(&loader, batches), loader.report());
+    let mean = |of: &dyn Fn(&Report) -> u64| (of(&after) - of(&before)) as f64 / batches as f64;
     let items = |room: Room| {
-        let found = report.rooms.iter().find(|it| it.room == room);
-        found.map_or(0.0, |it| it.items as f64) / batches
+        let of =
+            |report: &Report| report.rooms.iter().find(|it| it.room == room).map(|it| it.items);
+        mean(&|report| of(report).unwrap_or(0))
     };
     let (samples, images) = (BATCH as f64, items(Room::Image));
     // Parse and measure each sample, fill each image, map and write each batch.
     let tasks = 2.0 * samples + images + 2.0;
-    let meters: f64 = Room::ALL.into_iter().map(items).sum();
-    let requests = report.fetch.requests as f64 / batches;
-    let stages = report.stages.as_ref().unwrap();
-    let cpu = stages.workers.busy_share * stages.workers.threads as f64 * stages.seconds;
     Counted {
         events: vec![
-            ("a room's work", meters),
+            ("a room's work", Room::ALL.into_iter().map(items).sum()),
             ("rows decoded", images * rows / ROWS),
             ("a task", tasks),
             // At most: a worker that is kept busy never idles.
             ("a worker idles", tasks),
-            ("a request", requests),
+            ("a request", mean(&|report| report.fetch.requests)),
             ("a batch", 1.0),
         ],
-        cpu_nanos: cpu * 1e9 / stages.batches as f64,
+        cpu_nanos: spent as f64 / batches as f64,
     }
-}
-
-/// A loader at full speed, on a store that answers at once.
-fn run(model: &str, pixels: std::ops::RangeInclusive<usize>) -> Report {
-    let server = Server::start(&Config { unsigned: true, ..Config::default() }, Backend::memory());
-    let server = server.unwrap();
-    for (key, bytes) in ChatDataset::new(3, 64, pixels).objects() {
-        server.put("bucket", &key, bytes).unwrap();
-    }
-    let recipe = json!({
-        "model": model,
-        "dataset": {"source": format!("s3://bucket/{CHAT_KEY}")},
-        "fetch": {"endpoint": server.endpoint(), "anonymous": true},
-        "vision": {"pixels": "u8"},
-        "pack": {"batch-size": BATCH},
-    });
-    let loader =
-        Loader::open(Recipe::from_value(recipe).unwrap(), Rank { index: 0, of: 1 }).unwrap();
-    for _ in 0..BATCHES {
-        let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("no batch") };
-        drop(batch);
-    }
-    loader.report()
 }
 
 /// Nanoseconds of each event.
