@@ -1,10 +1,11 @@
 """What faults of the store cost: the same run over a clean store and over bad ones, in turns.
 
 The store has the latency of S3. Each kind of fault hits 5 % of the requests, and in one row all
-kinds together do. Photos are objects of their own, read whole; faults of ranges are tried on a tar
-archive of the same photos, beside a clean run over that. The trainer is a stand-in that sleeps for
-its step; `--step 0` takes batches as fast as they come, so that each wait is felt. Credentials come
-from a program that gives another token each time, as they do where they end.
+those of whole objects together do. Photos are objects of their own, read whole; faults of ranges
+are tried on a tar archive of the same photos, beside a clean run over that. The trainer is a
+stand-in that sleeps for its step; `--step 0` takes batches as fast as they come, so that each wait
+is felt. Credentials come from a program that gives another token each time, as they do where they
+end.
 Writes a table to stdout, and `faults.json`.
 
     .venv/bin/python -m bench.faults
@@ -100,7 +101,7 @@ def main(argv: list[str]) -> int:
     )
     arguments = command.parse(argv)
     chosen = arguments.only or [*KINDS, TOGETHER, *OF_RANGES]
-    cleans = {clean_of(way) for way in chosen}
+    cleans = [clean for clean in SOURCES if clean in map(clean_of, chosen)]
     ways = [way for way in WAYS if way in cleans or way in chosen]
     server = filled(arguments.profile, arguments.samples)
     runs: dict[str, list[Run]] = {way: [] for way in ways}
@@ -115,9 +116,8 @@ def main(argv: list[str]) -> int:
         }
         recipes = {way: at(base, SOURCES[clean_of(way)]) for way in ways}
         for clean in cleans:
-            once(
-                recipes[clean], server, None, arguments.step
-            )  # the index, and what a first run pays
+            # The index, and what a first run pays.
+            once(recipes[clean], server, None, arguments.step)
         for number in range(arguments.rounds):
             for way in ways:
                 run = once(recipes[way], server, script(way, number), arguments.step)

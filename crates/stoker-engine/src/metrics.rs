@@ -113,9 +113,9 @@ impl fmt::Display for Room {
     }
 }
 
-/// Whether anything is counted. Always, unless `bench.overhead` switches it off to see what it costs: then no
-/// clock is looked at for it, and nothing of this is touched but what goes up and down: gauges, and the
-/// standing of [`Occupancy`].
+/// Whether anything is counted. Always, unless `bench.overhead` switches it off to see what it costs: then
+/// nothing of this is touched but what goes up and down (gauges, and the standing of [`Occupancy`]), and no
+/// [`Stopwatch`] looks at a clock.
 #[cfg(not(feature = "metrics-switch"))]
 const fn is_on() -> bool {
     true
@@ -129,7 +129,8 @@ fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Switches it off or on, for all loaders, whose reports are wrong from then on.
+/// Switches it off or on, for all loaders, as a counter does not know whose it is. Their reports are wrong from
+/// then on.
 #[cfg(feature = "metrics-switch")]
 pub fn switch(on: bool) {
     IS_ON.store(on, Ordering::Relaxed);

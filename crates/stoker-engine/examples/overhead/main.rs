@@ -19,6 +19,8 @@ use stoker_engine::testing::{CHAT_KEY, ChatDataset};
 use stoker_s3::{Backend, Config, Server};
 
 const BATCH: u64 = 8;
+/// Some have no image and some have two: so many batches as make whole epochs are the same work each time.
+const SAMPLES: usize = 64;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,7 +38,7 @@ fn main() {
 fn loader(model: &str, pixels: RangeInclusive<usize>, engine: &Value) -> (Loader, Server) {
     let server = Server::start(&Config { unsigned: true, ..Config::default() }, Backend::memory());
     let server = server.unwrap();
-    for (key, bytes) in ChatDataset::new(3, 64, pixels).objects() {
+    for (key, bytes) in ChatDataset::new(3, SAMPLES, pixels).objects() {
         server.put("bucket", &key, bytes).unwrap();
     }
     let recipe = json!({
@@ -44,6 +46,7 @@ fn loader(model: &str, pixels: RangeInclusive<usize>, engine: &Value) -> (Loader
         "dataset": {"source": format!("s3://bucket/{CHAT_KEY}")},
         "fetch": {"endpoint": server.endpoint(), "anonymous": true},
         "vision": {"pixels": "u8"},
+        "plan": {"shuffle": "none"},
         "pack": {"batch-size": BATCH},
         "engine": engine,
     });

@@ -12,7 +12,7 @@ use serde_json::json;
 use stoker_engine::loader::Loader;
 use stoker_engine::metrics;
 
-use crate::{loader, take};
+use crate::{BATCH, SAMPLES, loader, take};
 
 /// It is at rest if it took no more than so many nanoseconds within `LOOK`.
 const STILL: u64 = 500_000;
@@ -22,6 +22,7 @@ const LOOK: Duration = Duration::from_millis(40);
 pub(crate) fn listen(model: &str, pixels: RangeInclusive<usize>, batches: u64) {
     // As far ahead at the end of a turn as at its beginning.
     let (loader, _store) = loader(model, pixels, &json!({"prefetch": 4}));
+    assert_eq!(batches * BATCH % SAMPLES as u64, 0, "whole epochs");
     for line in std::io::stdin().lines() {
         metrics::switch(line.unwrap() == "on");
         println!("{}", turn(&loader, batches));
