@@ -103,7 +103,7 @@ arm: setup  ## images, patches and text on a 64-bit Arm processor, played by qem
 
 ci: lint docs test  ## what must pass before a change is done
 
-lint: setup  ## formatting, lints and documentation, warnings as errors
+lint: setup  ## formatting, lints, documentation, pins of the rivals; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- --deny warnings
 	cargo clippy --release --workspace --exclude stoker-python --example overhead \
@@ -111,6 +111,8 @@ lint: setup  ## formatting, lints and documentation, warnings as errors
 	RUSTDOCFLAGS='--deny warnings' cargo doc --release --workspace --no-deps --document-private-items
 	$(BIN)/ruff format --check --config python/pyproject.toml python scripts examples bench docs/site
 	$(BIN)/ruff check --config python/pyproject.toml python scripts examples bench docs/site
+	$(BIN)/uv pip install --quiet --dry-run --python $(BIN)/python --requirement bench/speed/rivals.txt \
+	    --override bench/speed/rivals-overrides.txt
 
 format:  ## format all code
 	cargo fmt --all
