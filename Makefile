@@ -55,7 +55,7 @@ bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, 
 	$(BIN)/python -m bench.depths --docs docs/benchmarks.md
 	$(BIN)/python -m bench.neighbour --docs docs/benchmarks.md
 
-waiting-docs: setup  ## bottlenecks provoked, named and ended, and what metrics cost: into docs/guides/waiting.md (3 minutes)
+waiting-docs: setup  ## bottlenecks provoked, named and ended, and what metrics cost: into docs/guides/waiting.md (8 minutes)
 	$(BIN)/python -m bench.waiting --docs docs/guides/waiting.md
 	$(BIN)/python -m bench.overhead --docs docs/guides/waiting.md
 
@@ -95,7 +95,7 @@ gpu: setup  ## on a machine with a GPU: its tests, then what copies to it cost (
 fuzz: setup  ## look for bytes that break a parser or decoder: SECONDS=60 for each, or for TARGETS="image line"
 	scripts/fuzz.sh $(or $(SECONDS),60) $(TARGETS)
 
-sanitize: setup  ## the engine under AddressSanitizer and ThreadSanitizer (an hour, most of it building)
+sanitize: setup  ## the engine under AddressSanitizer and ThreadSanitizer (two hours)
 	scripts/sanitize.sh
 
 arm: setup  ## images, patches and text on a 64-bit Arm processor, played by qemu (15 minutes)
