@@ -86,9 +86,8 @@ fn no_page_is_fresh_in_the_steady_state_however_many_pixels_there_are() {
     }
     let source = folder.path().join(CHAT_KEY);
     // What is left is of the store, of the requests and of their bytes.
-    let limits: [(u64, fn(u64) -> u64); 2] =
-        [(65_536, |_| 20_000), (786_432, |pages| (pages / 100).min(20_000))];
-    for (max_pixels, few) in limits {
+    for (max_pixels, share) in [(65_536, 1.0), (786_432, 0.01)] {
+        let few = |pages: u64| ((pages as f64 * share) as u64).min(20_000);
         let windows = windows(&server, &source, max_pixels, few);
         println!("{max_pixels} pixels, (faults, pages of batches): {windows:?}");
         assert!(is_steady(&windows, few), "{windows:?}");
