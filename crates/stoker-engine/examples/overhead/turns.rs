@@ -1,5 +1,5 @@
 //! A loader that makes some batches each time that it is told to, counting what it does or not. Both in one
-//! process: where its memory lies makes a difference of ten times what is looked for.
+//! process: two of the very same program, in turns on the same work, were seen to differ by a tenth and more.
 //!
 //! Between the turns it is at rest: so many batches are ready, and nothing is worked at. So what is spent in a turn,
 //! from the first batch that is taken until all is at rest again, is what as many batches take.

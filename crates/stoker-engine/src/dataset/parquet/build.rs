@@ -71,8 +71,9 @@ pub(in crate::dataset) struct Built {
 pub(in crate::dataset) struct Limits<'a> {
     /// In memory.
     pub(in crate::dataset) budget: &'a Budget,
-    /// Bytes of rows that are taken out, of all shards together.
+    /// Bytes of rows that were taken out so far, of all shards together.
     pub(in crate::dataset) unpacked: &'a Unpacked,
+    /// How many there may be.
     pub(in crate::dataset) most_copied: u64,
     /// Bytes of text of a row; one that has more is refused when it is read.
     pub(in crate::dataset) max_text: u64,
