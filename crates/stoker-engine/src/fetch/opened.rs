@@ -123,10 +123,10 @@ async fn drain(
                     return Err(Failure::transient(reason).because(Cause::Stalled));
                 }
                 Look::Silent => return Err(in_flight.silent(limits.silence)),
-                Look::Pauses(pause) if traffic.stops(&mut counted) => {
+                Look::Pauses(pause) if traffic.stops(now - pause, &mut counted) => {
                     return Err(in_flight.silent(pause));
                 }
-                Look::Drips(rate) if traffic.stops(&mut counted) => {
+                Look::Drips(rate) if traffic.stops(now - pause, &mut counted) => {
                     return Err(in_flight.drips(rate, watch.quiet(now)));
                 }
                 Look::Hopeless(rate) => return Err(in_flight.drips(rate, watch.quiet(now))),
@@ -152,7 +152,7 @@ async fn drain(
             Err(Failure::transient(format!("the body ended after {got} of {length} bytes")))
         }
         _ => {
-            traffic.came(got, begin.elapsed());
+            traffic.came(got, begin);
             Ok(())
         }
     }
@@ -176,7 +176,7 @@ mod tests {
         let (metrics, second) = (Arc::<Metrics>::default(), Duration::from_secs(1));
         let slots = Slots::new(64, Arc::clone(&metrics));
         let traffic = Arc::new(Traffic::new(0, 64, slots, Arc::clone(&metrics)));
-        while traffic.stops(&mut false) {}
+        while traffic.stops(Instant::now(), &mut false) {}
         for _ in 0..9 {
             let slot = traffic.slot(Urgency::NOW, Coming::Anew).await.unwrap();
             let until = Instant::now() + 300 * second;
@@ -191,6 +191,6 @@ mod tests {
             drain(body, Some(30), &mut bytes, &in_flight).await.unwrap();
         }
         (0..20).for_each(|_| traffic.begins());
-        assert!(traffic.stops(&mut false), "a body that stops may be given up");
+        assert!(traffic.stops(Instant::now(), &mut false), "a body that stops may be given up");
     }
 }

@@ -8,7 +8,9 @@
 //!
 //! [`Spare`] is for those that are sent before the first one has failed: because its first byte is
 //! late, or because its body stopped coming. Each has a share; and there are none where twice as many
-//! are late, as that is a store that is slow as a whole, and more requests would make it slower.
+//! are late, as that is a store that is slow as a whole, and more requests would make it slower. A body
+//! that stopped while others came is beyond the share: it is not the store that stopped, and the
+//! request that goes on with it is a retry, of which [`Quota`] allows so many.
 
 use crate::metrics::Cause;
 
@@ -94,17 +96,27 @@ impl Spare {
 
     /// One is late: whether there may be a second one.
     pub(super) fn late(&mut self) -> bool {
-        self.late += (1.0 - self.late) / MEMORY;
+        self.is_late();
         self.still_late()
     }
 
     /// The same for one that was counted before.
     pub(super) fn still_late(&mut self) -> bool {
-        let may = self.late <= SLOW * self.share && self.tokens >= 1.0;
+        let may = !self.is_slow() && self.tokens >= 1.0;
         if may {
             self.tokens -= 1.0;
         }
         may
+    }
+
+    /// Counts one that is late.
+    pub(super) fn is_late(&mut self) {
+        self.late += (1.0 - self.late) / MEMORY;
+    }
+
+    /// Whether so many are late that it is the store.
+    pub(super) fn is_slow(&self) -> bool {
+        self.late > SLOW * self.share
     }
 
     /// The second one was not needed after all, and not sent.

@@ -4,6 +4,7 @@
 //!
 //! All of it forgets, is bounded in size, and is learned anew by each fetcher.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::{Duration, Instant};
@@ -23,6 +24,8 @@ const PAUSE: f64 = 8.0;
 pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(500);
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(2);
 const TELLING_FEW: u32 = 8;
+/// So many bodies that came whole tell that a store is well.
+const WELL: usize = 8;
 /// Bytes between two parts that are read through rather than asked around, as long as nothing is
 /// measured: 15 ms at 70 MB/s. What is measured stays within the bounds.
 const UNMEASURED_GAP: u64 = 1 << 20;
@@ -75,6 +78,8 @@ struct Known {
     spare: Spare,
     /// Bodies that may be given up.
     bodies: Spare,
+    /// When the latest bodies began that came whole.
+    whole: VecDeque<Instant>,
     /// Microseconds to first byte of first requests.
     first_bytes: [Recent; SIZES],
     /// Bytes per second of bodies.
@@ -88,6 +93,7 @@ impl Traffic {
             quota: Quota::default(),
             spare: Spare::of_requests(),
             bodies: Spare::of_bodies(),
+            whole: VecDeque::with_capacity(WELL),
             first_bytes: [(); SIZES].map(|()| Recent::new(MEMORY)),
             rates: Recent::new(MEMORY),
         };
@@ -179,10 +185,14 @@ impl Traffic {
         pause.min(most)
     }
 
-    /// A body stopped, or only drips: whether it may be given up for another request. It counts once.
-    pub(super) fn stops(&self, counted: &mut bool) -> bool {
-        let bodies = &mut self.known().bodies;
-        if std::mem::replace(counted, true) { bodies.still_late() } else { bodies.late() }
+    /// A body stopped or only drips, since then: whether it may be given up for another request. It
+    /// counts once as late.
+    pub(super) fn stops(&self, since: Instant, counted: &mut bool) -> bool {
+        let mut known = self.known();
+        if !std::mem::replace(counted, true) {
+            known.bodies.is_late();
+        }
+        known.is_well(since) || known.bodies.still_late()
     }
 
     /// Bytes that one connection carries in the time that a request takes to be answered.
@@ -196,12 +206,17 @@ impl Traffic {
         }
     }
 
-    /// A body came, in that time.
-    pub(super) fn came(&self, bytes: u64, time: Duration) {
-        self.known().bodies.in_time();
+    /// A body that began then came whole.
+    pub(super) fn came(&self, bytes: u64, began: Instant) {
+        let mut known = self.known();
+        known.bodies.in_time();
+        if known.whole.len() == WELL {
+            known.whole.pop_front();
+        }
+        known.whole.push_back(began);
         if bytes >= TELLING {
-            let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
-            self.known().rates.add(rate);
+            let rate = bytes as f64 / began.elapsed().as_secs_f64().max(1e-6);
+            known.rates.add(rate);
         }
     }
 
@@ -216,10 +231,17 @@ impl Traffic {
 }
 
 impl Known {
-    /// The time that this share of first bytes does not exceed, of the smallest requests of which some
-    /// are known.
+    /// Whether bodies that began since then came whole, and few are late.
+    fn is_well(&self, since: Instant) -> bool {
+        let others = self.whole.iter().filter(|began| **began > since).count();
+        others >= WELL && !self.bodies.is_slow()
+    }
+
+    /// The time that this share of first bytes does not exceed, of the smallest requests of which many
+    /// are known, or at least some.
     fn first_byte(&self, share: f64) -> Option<Duration> {
-        let known = self.first_bytes.iter().find_map(|times| times.quantile(share, TELLING_FEW));
+        let of_these = |least| self.first_bytes.iter().find_map(|it| it.quantile(share, least));
+        let known = of_these(LEAST_KNOWN).or_else(|| of_these(TELLING_FEW));
         known.map(|micros| Duration::from_secs_f64(micros / 1e6))
     }
 }
@@ -247,11 +269,12 @@ mod tests {
     #[test]
     fn the_gap_is_what_a_connection_carries_while_a_request_waits() {
         let (traffic, milliseconds) = (traffic(), Duration::from_millis);
+        let ago = |time| Instant::now() - milliseconds(time);
         for number in 0..TELLING_FEW {
             assert_eq!(traffic.gap(), UNMEASURED_GAP, "{number}");
             traffic.waited(Size::Untold, milliseconds(30));
-            traffic.came(1 << 20, milliseconds(20));
-            traffic.came(TELLING - 1, milliseconds(1));
+            traffic.came(1 << 20, ago(20));
+            traffic.came(TELLING - 1, ago(1));
         }
         // 30 ms at 1 MiB in 20 ms; what is known is known to a tenth.
         let is_near = |kib: u64| (1300..1800).contains(&kib);
@@ -276,7 +299,32 @@ mod tests {
         (0..1000).for_each(|_| traffic.waited(Size::Small, Duration::from_secs(3)));
         assert_eq!(pause(), Duration::from_secs(10));
         // Where many bodies stop, the store is slow.
-        let given_up = (0..100).filter(|_| traffic.stops(&mut false)).count();
+        let given_up = (0..100).filter(|_| traffic.stops(Instant::now(), &mut false)).count();
         assert_eq!(given_up, 4, "what there is at first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_alone_is_given_up_whatever_is_left() {
+        let (traffic, since) = (traffic(), Instant::now());
+        while traffic.stops(since, &mut true) {}
+        tokio::time::advance(LEAST_PAUSE).await;
+        let comes = || traffic.came(TELLING, Instant::now());
+        (1..WELL).for_each(|_| comes());
+        assert!(!traffic.stops(since, &mut true), "few others came");
+        comes();
+        assert!(traffic.stops(since, &mut true));
+        assert!(!traffic.stops(Instant::now(), &mut true), "they began before it stopped");
+        // Where many stop it is the store, whatever comes between them.
+        let alone = (0..100).filter(|_| traffic.stops(since, &mut false)).count();
+        assert!((20..50).contains(&alone), "{alone}");
+    }
+
+    #[test]
+    fn many_answers_tell_more_than_few_small_ones() {
+        let (traffic, milliseconds) = (traffic(), Duration::from_millis);
+        (0..TELLING_FEW).for_each(|_| traffic.waited(Size::Small, milliseconds(400)));
+        assert!(traffic.pause(milliseconds(9000)) > milliseconds(2500));
+        (0..LEAST_KNOWN).for_each(|_| traffic.waited(Size::Untold, milliseconds(30)));
+        assert_eq!(traffic.pause(milliseconds(9000)), LEAST_PAUSE);
     }
 }

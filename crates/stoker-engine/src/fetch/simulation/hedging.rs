@@ -1,9 +1,11 @@
-//! What second requests gain, and that a store which is slow as a whole gets none.
+//! What second requests gain, for answers that are late and bodies that stop, and that a store which is
+//! slow as a whole gets none.
 
 use std::future::ready;
 
 use futures::stream::{self, StreamExt};
 
+use super::store::Fault;
 use super::*;
 use crate::sample::Extent;
 
@@ -79,5 +81,39 @@ fn large_reads_are_not_repeated_for_a_late_first_byte() {
         });
         reads.buffer_unordered(32).collect::<Vec<_>>().await;
         assert_eq!((world.metrics.fetch.hedges.get(), world.store.asked()), (0, 500));
+    });
+}
+
+/// Those that read ahead read in bursts: of many bodies that begin at once so many stop at once, and
+/// those of the last burst when nothing else is read any more.
+#[test]
+fn bodies_that_stop_cost_far_less_than_the_read_timeout_also_many_at_once() {
+    let (share_of_faults, faults) = (0.05, vec![Fault::Stall]);
+    let weather = Weather { share_of_faults, faults, ..Weather::fair(Profile::Standard) };
+    for seed in 0..20 {
+        world(seed, &recipe::Fetch::default(), weather.clone(), async |world| {
+            let mut from = 0;
+            for burst in [400, 400, 8, 400] {
+                let (with, _) = read(&world, from, burst, 64).await;
+                from += burst;
+                let latest = with.last().unwrap();
+                assert!(*latest < 6.0, "seed {seed}, before {from}: {latest} s");
+            }
+            let stalls = world.metrics.fetch.stalls.get();
+            assert_eq!(world.metrics.fetch.retries.get(), stalls);
+            assert!((30..120).contains(&stalls), "{stalls}");
+        });
+    }
+}
+
+/// Half the bodies pause for some seconds, whoever asks: to ask again would be of no use.
+#[test]
+fn a_store_of_which_bodies_pause_is_asked_again_for_few() {
+    let (share_of_faults, faults) = (0.5, vec![Fault::Pause]);
+    let weather = Weather { share_of_faults, faults, ..Weather::fair(Profile::Standard) };
+    world(3, &recipe::Fetch::default(), weather, async |world| {
+        read(&world, 0, 2000, 64).await;
+        let asked = world.store.asked();
+        assert!(asked <= 2200, "{asked}");
     });
 }

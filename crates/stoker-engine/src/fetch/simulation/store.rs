@@ -63,6 +63,8 @@ pub(super) enum Fault {
     LongBody,
     /// The body falls silent.
     Stall,
+    /// The body falls silent for some seconds.
+    Pause,
     /// The body drips from some byte on.
     Drip,
     /// Another range than was asked for; none where one was asked for; or the whole object.
@@ -346,6 +348,11 @@ impl SimBody {
         match fault {
             Some(Fault::ResetBody | Fault::ShortBody | Fault::Stall | Fault::Untold) => {
                 send(bytes.slice(..cut), rate, Self::CHUNK);
+            }
+            Some(Fault::Pause) => {
+                send(bytes.slice(..cut), rate, Self::CHUNK);
+                send(bytes.slice(cut..cut + 1), 0.25, 1);
+                send(bytes.slice(cut + 1..), rate, Self::CHUNK);
             }
             Some(Fault::Drip) => {
                 send(bytes.slice(..cut), rate, Self::CHUNK);
