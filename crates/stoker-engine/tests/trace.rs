@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stoker_engine::loader::{Loader, Next};
+use stoker_engine::loader::{Loader, Next, Trace};
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
 use stoker_engine::testing::{CHAT_KEY, ChatDataset};
-use stoker_s3::{Backend, Config, Server};
+use stoker_s3::{Backend, Config, Fault, Faults, Operation, Rule, Server};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -25,15 +25,28 @@ fn store() -> Server {
     server
 }
 
-fn loader(server: &Server) -> Loader {
+fn loader(server: &Server, indexes: &Path) -> Loader {
     let recipe = json!({
         "model": concat!(env!("CARGO_MANIFEST_DIR"), "/../../.setup/models/qwen3-vl"),
-        "dataset": {"source": format!("s3://bucket/{CHAT_KEY}")},
-        "fetch": {"endpoint": server.endpoint(), "anonymous": true},
+        "dataset": {"source": format!("s3://bucket/{CHAT_KEY}"), "index-dir": indexes},
+        "fetch": {"endpoint": server.endpoint(), "anonymous": true, "attempts": 100},
         "pack": {"batch-size": 4},
         "engine": {"memory": "128MiB", "workers": 2},
     });
     Loader::open(Recipe::from_value(recipe).unwrap(), Rank { index: 0, of: 1 }).unwrap()
+}
+
+/// A loader and its trace, which is begun before anything came of the store.
+fn traced_from_the_beginning(server: &Server, folder: &Path, steps: u64) -> (Loader, Trace) {
+    // The index, which is then there.
+    loader(server, folder).close();
+    let (fault, operations) = (Fault::HangUp { at: None }, vec![Operation::Get]);
+    let rules = vec![Rule { operations, ..Rule::new(fault) }];
+    server.set_faults(&Faults { rules, ..Faults::default() }).unwrap();
+    let loader = loader(server, folder);
+    let trace = loader.trace(&folder.join("trace.json"), Some(steps)).unwrap();
+    server.set_faults(&Faults::default()).unwrap();
+    (loader, trace)
 }
 
 /// The places of some batches in the sequence, and their images.
@@ -58,14 +71,13 @@ fn named<'a>(trace: &'a Value, name: &str) -> Vec<&'a Value> {
 #[test]
 fn a_trace_holds_the_steps_it_was_asked_for_and_what_was_done_for_them() {
     let (server, folder) = (store(), tempfile::tempdir().unwrap());
-    let (loader, path) = (loader(&server), folder.path().join("trace.json"));
-    let trace = loader.trace(&path, Some(6)).unwrap();
+    let (loader, trace) = traced_from_the_beginning(&server, folder.path(), 6);
     let (taken, delivered) = take(&loader, 6);
     take(&loader, 3);
     let written = trace.stop().unwrap();
     assert_eq!((written.steps, written.dropped), (6, 0));
     assert!(trace.ended());
-    let file = read(&path);
+    let file = read(&folder.path().join("trace.json"));
     let blocked: Vec<_> = named(&file, "trainer blocked")
         .iter()
         .map(|e| e["args"]["batch"].as_u64().unwrap())
@@ -101,7 +113,7 @@ fn a_trace_holds_the_steps_it_was_asked_for_and_what_was_done_for_them() {
 #[test]
 fn batches_that_are_given_up_are_gone_then() {
     let (server, folder) = (store(), tempfile::tempdir().unwrap());
-    let (loader, path) = (loader(&server), folder.path().join("trace.json"));
+    let (loader, path) = (loader(&server, folder.path()), folder.path().join("trace.json"));
     let trace = loader.trace(&path, None).unwrap();
     let start = loader.state();
     take(&loader, 3);
@@ -126,7 +138,7 @@ fn batches_that_are_given_up_are_gone_then() {
 #[test]
 fn one_trace_at_a_time_is_recorded_and_each_ends_by_itself_or_with_its_loader() {
     let (server, folder) = (store(), tempfile::tempdir().unwrap());
-    let loader = loader(&server);
+    let loader = loader(&server, folder.path());
     let path = |name: &str| folder.path().join(name);
     let first = loader.trace(&path("first.json"), Some(1)).unwrap();
     let refused = loader.trace(&path("second.json"), None).err().unwrap().to_string();
@@ -151,7 +163,7 @@ fn one_trace_at_a_time_is_recorded_and_each_ends_by_itself_or_with_its_loader() 
 #[test]
 fn a_trace_that_can_t_be_written_is_refused_at_once_and_another_may_follow() {
     let (server, folder) = (store(), tempfile::tempdir().unwrap());
-    let loader = loader(&server);
+    let loader = loader(&server, folder.path());
     let nowhere = folder.path().join("none/trace.json");
     let refused = loader.trace(&nowhere, None).err().unwrap().to_string();
     let said = ["the trace can't be written: No such file", "none/trace.json; give another file"];
