@@ -2,7 +2,9 @@
 //!
 //! [`Tries`] counts the attempts of one read and chooses the delays between them: full jitter over
 //! a doubling span, from 50 ms for failures of the way and 1 s where the store asks for relief or
-//! where many requests fail; or what the store says. It ends the read in time.
+//! where many requests fail; or what the store says. It ends the read in time. The span of a store that
+//! asks few for relief stays for some attempts, and catches up then: that it asked the same read twice or
+//! three times is chance.
 
 use std::error::Error as _;
 use std::io;
@@ -24,6 +26,9 @@ use super::slots::Coming;
 const LONGEST_DELAY: Duration = Duration::from_secs(20);
 /// Longest delay on the store's word.
 const LONGEST_TOLD: Duration = Duration::from_mins(1);
+
+/// So many attempts of a read may be asked for relief by chance.
+const BY_CHANCE: u32 = 3;
 
 /// Over how long those are spread, at least, who are told the same.
 const LEAST_SPREAD: Duration = Duration::from_millis(100);
@@ -53,6 +58,17 @@ pub(super) enum Again {
     Soon,
     /// Yes, when the store has had time to recover.
     Later,
+}
+
+/// How a store bears it that a request is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Few fail.
+    Fair,
+    /// It asks many for relief.
+    Busy,
+    /// So many fail that none is made soon.
+    Failing,
 }
 
 impl Again {
@@ -222,21 +238,27 @@ impl<'a> Tries<'a> {
         self.until = None;
     }
 
-    /// Counts a failed attempt: how long to wait before the next, or the end. `soon` is whether there
-    /// may be another at short notice, `chance` from 0 to 1.
+    /// Counts a failed attempt: how long to wait before the next, or the end. `condition` is that of the
+    /// store, `chance` from 0 to 1.
     pub(super) fn failed(
         &mut self,
         failure: Failure,
-        soon: bool,
+        condition: Condition,
         chance: f64,
     ) -> Result<Duration, Error> {
         self.failed += 1;
-        let again =
-            if soon || failure.again == Again::Never { failure.again } else { Again::Later };
+        let again = match (condition, failure.again) {
+            (Condition::Failing, Again::Soon) => Again::Later,
+            (_, again) => again,
+        };
         let Some(base) = again.base().filter(|_| self.failed < self.limit) else {
             return Err(self.error(failure));
         };
-        let span = base.saturating_mul(1 << (self.failed - 1).min(16)).min(LONGEST_DELAY);
+        let doubled = match (condition, again) {
+            (Condition::Fair, Again::Later) => 2 * self.failed.saturating_sub(BY_CHANCE),
+            _ => self.failed - 1,
+        };
+        let span = base.saturating_mul(1 << doubled.min(16)).min(LONGEST_DELAY);
         let delay = match failure.wait {
             // Not all at the same moment.
             Some(told) => {
@@ -293,15 +315,28 @@ mod tests {
         let mut delays = Vec::new();
         for number in 0..39_u32 {
             let span = Duration::from_secs(1 << number.min(5)).min(LONGEST_DELAY);
-            let delay = tries.failed(busy(), true, chance.share()).unwrap();
+            let delay = tries.failed(busy(), Condition::Busy, chance.share()).unwrap();
             assert!(delay <= span, "{number}: {delay:?}");
             delays.push(delay);
         }
         let late: Duration = delays[5..].iter().sum();
         let mean = late.as_secs_f64() / 34.0;
         assert!((4.0..16.0).contains(&mean), "jitter spreads over the whole span: {mean}");
-        let Error::Fetch(error) = tries.failed(busy(), true, 1.0).unwrap_err() else { panic!() };
+        let ended = tries.failed(busy(), Condition::Busy, 1.0).unwrap_err();
+        let Error::Fetch(error) = ended else { panic!() };
         assert_eq!((error.attempts, error.reason.as_str()), (40, "busy"));
+    }
+
+    #[test]
+    fn a_store_that_asks_few_for_relief_is_asked_again_after_a_second_at_first() {
+        let object = object(Scheme::S3, "bucket", "key");
+        let delays = |condition| {
+            let mut tries = Tries::new(&recipe::Fetch::default(), Urgency::NOW, &object, None);
+            [(); 7].map(|()| tries.failed(busy(), condition, 1.0).unwrap().as_secs())
+        };
+        assert_eq!(delays(Condition::Fair), [1, 1, 1, 4, 16, 20, 20]);
+        // One that is away for a while is borne for about as long.
+        assert_eq!(delays(Condition::Busy), [1, 2, 4, 8, 16, 20, 20]);
     }
 
     #[test]
@@ -310,10 +345,10 @@ mod tests {
         let tries = || Tries::new(&recipe::Fetch::default(), Urgency::NOW, &object, None);
         let reset = Failure::transient("reset");
         let millis = |delay: Result<Duration, Error>| delay.unwrap().as_millis();
-        assert_eq!(millis(tries().failed(reset.clone(), true, 1.0)), 50);
-        assert_eq!(millis(tries().failed(reset, false, 1.0)), 1000);
+        assert_eq!(millis(tries().failed(reset.clone(), Condition::Fair, 1.0)), 50);
+        assert_eq!(millis(tries().failed(reset, Condition::Failing, 1.0)), 1000);
         let missing = Failure::permanent(FetchErrorKind::NotFound, "none");
-        assert!(tries().failed(missing, false, 1.0).is_err());
+        assert!(tries().failed(missing, Condition::Failing, 1.0).is_err());
     }
 
     #[test]
@@ -321,8 +356,11 @@ mod tests {
         let object = object(Scheme::S3, "bucket", "key");
         let mut tries = Tries::new(&recipe::Fetch::default(), Urgency::NOW, &object, None);
         let told = |seconds| Failure { wait: Some(Duration::from_secs(seconds)), ..busy() };
-        assert_eq!(tries.failed(told(7), true, 0.5).unwrap(), Duration::from_millis(7875));
-        assert_eq!(tries.failed(told(3600), true, 0.0).unwrap(), Duration::from_mins(1));
+        assert_eq!(
+            tries.failed(told(7), Condition::Fair, 0.5).unwrap(),
+            Duration::from_millis(7875)
+        );
+        assert_eq!(tries.failed(told(3600), Condition::Fair, 0.0).unwrap(), Duration::from_mins(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -335,9 +373,10 @@ mod tests {
         assert_eq!(tries.until(), begin + deadline);
         tokio::time::advance(Duration::from_secs(9)).await;
         tries.excuse(Duration::from_secs(4));
-        assert!(tries.failed(busy(), true, 1.0).is_ok());
+        assert!(tries.failed(busy(), Condition::Fair, 1.0).is_ok());
         tokio::time::advance(Duration::from_secs(4)).await;
-        let Error::Fetch(error) = tries.failed(busy(), true, 1.0).unwrap_err() else { panic!() };
+        let ended = tries.failed(busy(), Condition::Fair, 1.0).unwrap_err();
+        let Error::Fetch(error) = ended else { panic!() };
         let text = "busy; fetch.deadline of 10s is over after 2 attempts; raise it if the store may \
                     be away longer: s3://bucket/key";
         assert_eq!(error.to_string(), text);

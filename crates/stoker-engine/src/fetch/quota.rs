@@ -5,6 +5,7 @@
 //! and so was not asked, and an answer brings one back. A
 //! store that fails altogether is so not asked again by everyone at once. Whoever finds no tokens
 //! waits longer, but is not given up for it: a run with weeks to go outlives the store's bad minutes.
+//! Whether many are asked for relief decides how fast their delays grow.
 //!
 //! [`Spare`] is for those that are sent before the first one has failed: because its first byte is
 //! late, or because its body stopped coming. Each has a share; and there are none where twice as many
@@ -14,41 +15,62 @@
 
 use crate::metrics::Cause;
 
-use super::failure::{Again, Failure};
+use super::failure::{Again, Condition, Failure};
 
 /// Tokens at most, and at first.
 const TOKENS: f64 = 500.0;
 
+/// Share of requests from which on a store that asks them for relief is busy.
+const BUSY: f64 = 1.0 / 8.0;
+
+/// A share of the latest requests.
+#[derive(Debug)]
+struct Share(f64);
+
+impl Share {
+    fn count(&mut self, belongs: bool) {
+        self.0 += (f64::from(u8::from(belongs)) - self.0) / MEMORY;
+    }
+}
+
 /// Retries of requests to one store.
 #[derive(Debug)]
-pub(super) struct Quota(f64);
+pub(super) struct Quota {
+    tokens: f64,
+    /// Requests that were told to come later.
+    refused: Share,
+}
 
 impl Default for Quota {
     fn default() -> Self {
-        Self(TOKENS)
+        Self { tokens: TOKENS, refused: Share(0.0) }
     }
 }
 
 impl Quota {
     /// A request was answered.
     pub(super) fn answered(&mut self) {
-        self.0 = (self.0 + 1.0).min(TOKENS);
+        self.tokens = (self.tokens + 1.0).min(TOKENS);
+        self.refused.count(false);
     }
 
-    /// Whether a retry may be made soon.
-    pub(super) fn spend(&mut self, failure: &Failure) -> bool {
+    /// A retry is made: how the store bears it.
+    pub(super) fn spend(&mut self, failure: &Failure) -> Condition {
         let cost = match (failure.again, failure.cause) {
-            (Again::Never, _) => return false,
+            (Again::Never, _) => return Condition::Fair,
             // Nothing was sent, so nobody had work with it.
             (_, Cause::Unreachable) => 1.0,
             (Again::Soon, _) => 14.0,
-            (Again::Later, _) => 5.0,
+            (Again::Later, _) => {
+                self.refused.count(true);
+                5.0
+            }
         };
-        let has = self.0 >= cost;
-        if has {
-            self.0 -= cost;
+        if self.tokens < cost {
+            return Condition::Failing;
         }
-        has
+        self.tokens -= cost;
+        if self.refused.0 > BUSY { Condition::Busy } else { Condition::Fair }
     }
 }
 
@@ -60,7 +82,7 @@ const BODIES: f64 = 0.10;
 const SAVED: f64 = 20.0;
 /// So many times the share may be late; from there on none is repeated.
 const SLOW: f64 = 2.0;
-/// How many requests that share is taken over, about.
+/// How many requests a share is taken over, about.
 const MEMORY: f64 = 200.0;
 
 /// Second requests to one store.
@@ -69,19 +91,19 @@ pub(super) struct Spare {
     /// Second requests per first one.
     share: f64,
     tokens: f64,
-    /// Share of requests that were late.
-    late: f64,
+    /// Requests that were late.
+    late: Share,
 }
 
 impl Spare {
     /// For requests whose first byte is late.
     pub(super) fn of_requests() -> Self {
-        Self { share: SHARE, tokens: 0.0, late: SHARE }
+        Self { share: SHARE, tokens: 0.0, late: Share(SHARE) }
     }
 
     /// For bodies that stop coming; the first ones of all may.
     pub(super) fn of_bodies() -> Self {
-        Self { share: BODIES, tokens: 4.0, late: SHARE }
+        Self { share: BODIES, tokens: 4.0, late: Share(SHARE) }
     }
 
     /// A first request is sent, or a body begins.
@@ -91,7 +113,7 @@ impl Spare {
 
     /// One was answered in time.
     pub(super) fn in_time(&mut self) {
-        self.late -= self.late / MEMORY;
+        self.late.count(false);
     }
 
     /// One is late: whether there may be a second one.
@@ -111,12 +133,12 @@ impl Spare {
 
     /// Counts one that is late.
     pub(super) fn is_late(&mut self) {
-        self.late += (1.0 - self.late) / MEMORY;
+        self.late.count(true);
     }
 
     /// Whether so many are late that it is the store.
     pub(super) fn is_slow(&self) -> bool {
-        self.late > SLOW * self.share
+        self.late.0 > SLOW * self.share
     }
 
     /// The second one was not needed after all, and not sent.
@@ -135,18 +157,41 @@ mod tests {
         let failed = Failure::transient("failed");
         let busy = Failure { again: Again::Later, ..failed.clone() };
         let away = failed.clone().because(Cause::Unreachable);
-        let soon = (0..1000).filter(|_| quota.spend(&failed)).count();
-        assert_eq!(soon, 35);
-        assert_eq!((0..10).filter(|_| quota.spend(&busy)).count(), 2);
+        let mut may = |failure| quota.spend(failure) == Condition::Fair;
+        assert_eq!((0..1000).filter(|_| may(&failed)).count(), 35);
+        assert_eq!((0..10).filter(|_| may(&busy)).count(), 2);
         (0..20).for_each(|_| quota.answered());
-        assert!(quota.spend(&failed) && !quota.spend(&failed));
-        assert_eq!((0..10).filter(|_| quota.spend(&away)).count(), 6);
+        let mut may = |failure| quota.spend(failure) == Condition::Fair;
+        assert!(may(&failed) && !may(&failed));
+        assert_eq!((0..10).filter(|_| may(&away)).count(), 6);
         // One in twenty may fail for ever.
         let spent = |quota: &mut Quota| {
             (0..19).for_each(|_| quota.answered());
             quota.spend(&failed)
         };
-        assert!((0..10_000).all(|_| spent(&mut quota)));
+        assert!((0..10_000).all(|_| spent(&mut quota) == Condition::Fair));
+    }
+
+    #[test]
+    fn a_store_that_asks_many_for_relief_is_busy_and_one_that_asks_few_is_not() {
+        let busy = Failure { again: Again::Later, ..Failure::transient("busy") };
+        let mut quota = Quota::default();
+        let mut go = |one_in, requests| {
+            let ask = |number| {
+                let is_refused = number % one_in == 0;
+                if is_refused {
+                    Some(quota.spend(&busy))
+                } else {
+                    quota.answered();
+                    None
+                }
+            };
+            (1..=requests).filter_map(ask).last().unwrap()
+        };
+        assert_eq!(go(20, 10_000), Condition::Fair);
+        assert_eq!(go(5, 1000), Condition::Busy);
+        assert_eq!(go(20, 1000), Condition::Fair);
+        assert_eq!(go(1, 1000), Condition::Failing);
     }
 
     #[test]

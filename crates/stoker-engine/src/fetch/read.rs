@@ -21,7 +21,7 @@ use crate::sample::{Extent, Scheme};
 
 use super::attempt::{Ask, changed};
 use super::checksum::Checksum;
-use super::failure::{Failure, Tries};
+use super::failure::{Condition, Failure, Tries};
 use super::opened::Opened;
 use super::request::{pause, request};
 use super::room::Room;
@@ -252,12 +252,13 @@ impl<'a> Reading<'a> {
         if self.is_pinned
             && let Err(failure) = self.room.pins.meet(&self.extent.object, &opened)
         {
-            return self.tries.failed(failure, false, 0.0).map(|_| None);
+            return self.tries.failed(failure, Condition::Fair, 0.0).map(|_| None);
         }
         if let (Some(before), Some(now)) = (self.whole, opened.whole)
             && before != now
         {
-            return self.tries.failed(pins::resized(before, now), false, 0.0).map(|_| None);
+            let failure = pins::resized(before, now);
+            return self.tries.failed(failure, Condition::Fair, 0.0).map(|_| None);
         }
         self.whole = self.whole.or(opened.whole);
         self.checksum = opened.checksum.clone().or_else(|| self.checksum.take());
@@ -266,7 +267,7 @@ impl<'a> Reading<'a> {
             && length != size - self.bytes.len() as u64
         {
             let failure = changed(format!("the object had {size} bytes when it was opened"));
-            return self.tries.failed(failure, false, 0.0).map(|_| None);
+            return self.tries.failed(failure, Condition::Fair, 0.0).map(|_| None);
         }
         self.size = self.size.or(opened.length);
         if self.granted {

@@ -7,7 +7,7 @@ use tokio::time::timeout_at;
 use crate::error::Result;
 
 use super::attempt::Ask;
-use super::failure::{Again, Failure, Tries};
+use super::failure::{Condition, Failure, Tries};
 use super::hedge::Sending;
 use super::opened::Opened;
 use super::room::Room;
@@ -41,12 +41,12 @@ pub(super) async fn request(
 
 /// Waits before another attempt, or ends the read.
 pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
-    let soon = room.traffic(tries.object()).may_retry(&failure);
-    if !soon && failure.again != Again::Never {
+    let condition = room.traffic(tries.object()).retries(&failure);
+    if condition == Condition::Failing {
         room.metrics.fetch.postponed.add(1);
     }
     let cause = failure.cause;
-    let delay = tries.failed(failure, soon, room.chance.share())?;
+    let delay = tries.failed(failure, condition, room.chance.share())?;
     room.metrics.fetch.retried(cause);
     room.lateness.note(tries.took() + delay);
     room.there(async move { tokio::time::sleep(delay).await }).await

@@ -14,7 +14,7 @@ use crate::metrics::{Metrics, Recent};
 
 use super::Urgency;
 use super::congestion::{Congestion, SIZES};
-use super::failure::Failure;
+use super::failure::{Condition, Failure};
 use super::quota::{Quota, Spare};
 use super::slots::{Coming, Lane, Slot, Slots};
 
@@ -137,8 +137,8 @@ impl Traffic {
         }
     }
 
-    /// Whether a failed request may be repeated soon.
-    pub(super) fn may_retry(&self, failure: &Failure) -> bool {
+    /// A failed request is repeated: how the store bears it.
+    pub(super) fn retries(&self, failure: &Failure) -> Condition {
         self.known().quota.spend(failure)
     }
 
