@@ -7,42 +7,62 @@ import sys
 import threading
 import time
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from bench.processes import die_with_parent
 from bench.speed.job import Job
 from bench.speed.nursery import settle
 from bench.speed.rivals import Rival
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LAUNCHES = 50
 """Operations between two looks at the clock: about 50 microseconds."""
+FILLING = 1.0
+"""Seconds until a loader is full again, and has nothing to do."""
 
 
 def main() -> None:
     """Hears on stdin what to run, says on stdout what it found."""
     die_with_parent()
     said = json.loads(sys.stdin.read())
-    rival, job, seconds = Rival(**said["rival"]), Job(**said["job"]), said["seconds"]
+    rival, job = Rival(**said["rival"]), Job(**said["job"])
     settle(job)
     batches = import_module(rival.module).open(job)
+    print(json.dumps(turns(batches, said["pairs"], said["seconds"])))
+    batches.close()
+
+
+def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[float]]:
+    """The loop's launches per second, alone and beside a loader in turns, and the loader's images.
+
+    There is one more turn alone than beside it.
+    """
     next(batches)  # all that is needed is imported, and started
-    stop, images = threading.Event(), [0]
+    go, images, lock = threading.Event(), [0], threading.Lock()
 
     def drain() -> None:
-        while not stop.is_set():
-            images[0] += len(next(batches)["image_grid_thw"])
+        while go.wait():
+            with lock:
+                if go.is_set():
+                    images[0] += len(next(batches)["image_grid_thw"])
 
-    taker = threading.Thread(target=drain, daemon=True)
-    alone = [launches_per_second(seconds)]  # the loader is full, and has nothing to do
-    taker.start()
-    before, began = images[0], time.perf_counter()
-    beside = launches_per_second(seconds)
-    pace = (images[0] - before) / (time.perf_counter() - began)
-    stop.set()
-    taker.join()
-    time.sleep(1.0)  # until it is full again
-    alone.append(launches_per_second(seconds))
-    batches.close()
-    print(json.dumps({"alone": sum(alone) / 2, "beside": beside, "images_per_second": pace}))
+    threading.Thread(target=drain, daemon=True).start()
+    time.sleep(FILLING)
+    found = {"alone": [launches_per_second(seconds)], "beside": [], "images_per_second": []}
+    for _ in range(pairs):
+        before, began = images[0], time.perf_counter()
+        go.set()
+        found["beside"].append(launches_per_second(seconds))
+        pace = (images[0] - before) / (time.perf_counter() - began)
+        go.clear()
+        with lock:
+            pass  # what was begun is over
+        time.sleep(FILLING)
+        found["alone"].append(launches_per_second(seconds))
+        found["images_per_second"].append(pace)
+    return found
 
 
 def launches_per_second(seconds: float) -> float:

@@ -2,9 +2,10 @@
 
 A trainer's Python loop launches small work all the time; if it comes late, the device idles. Here
 that loop is small operations of torch on one thread, and a loader runs at full load in the same
-program, as a trainer has it: its batches are taken as fast as it makes them. Each run has the loop
-alone, beside the loader, and alone again. The store has the least priority there is, so what is
-measured is the loader's doing. Writes a table to stdout, and `neighbour.json`.
+program, as a trainer has it: its batches are taken as fast as it makes them. The loop runs alone
+and beside the loader in turns, and each turn beside it is compared with the two around it. The
+store has the least priority there is, so what is measured is the loader's doing. Writes a table to
+stdout, and `neighbour.json`.
 
     .venv/bin/python -m bench.neighbour
 """
@@ -18,13 +19,16 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from stoker.demo import at_least
 from stoker.demo.store import DemoError
 
+from bench import page
+from bench.bounds import bounds
 from bench.command import Command
 from bench.speed.data import SHARDS, limited, make
 from bench.speed.job import Job
@@ -37,6 +41,8 @@ SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
 NAME = "neighbour"
 """Of the markers in the page."""
 LEAST_NICE = 19
+Found = dict[str, list[float]]
+"""Of one run, what its turns found."""
 
 
 def main(argv: list[str]) -> int:
@@ -48,12 +54,14 @@ def main(argv: list[str]) -> int:
     command = Command(NAME)
     command.add("--rivals-python", type=Path, default=Path(".setup/rivals/bin/python"))
     command.add("--rounds", type=at_least(1), default=5)
-    command.add("--seconds", type=float, default=3.0, help="of each of the three parts")
+    command.add("--pairs", type=at_least(1), default=6, help="of turns, in each run")
+    command.add("--seconds", type=float, default=0.7, help="of a turn")
     command.add("--rival", action="append", choices=RIVALS, help="only this; repeatable")
     arguments = command.parse(argv)
     pythons = {"rivals": arguments.rivals_python.absolute(), "project": Path(sys.executable)}
     cores = os.cpu_count() or 1
-    runs: dict[str, list[dict[str, float]]] = {}
+    turns = {"pairs": arguments.pairs, "seconds": arguments.seconds}
+    runs: dict[str, list[Found]] = {}
     with tempfile.TemporaryDirectory(prefix="stoker-") as scratch:
         place = Path(scratch)
         data = make(SCENARIO, place / "data", seed=0)
@@ -64,9 +72,9 @@ def main(argv: list[str]) -> int:
                 for name in arguments.rival or RIVALS:
                     for workers in (max(cores - 1, 1), cores):
                         job = order(named(name), store, data.folder, model, place, workers)
-                        found = run(named(name), job, arguments.seconds, pythons)
+                        found = run(named(name), job, turns, pythons)
                         runs.setdefault(f"{name} {workers}", []).append(found)
-    found = {"seconds": arguments.seconds, "runs": runs}
+    found = turns | {"runs": runs}
     return command.keep(arguments, found, table(runs))
 
 
@@ -93,13 +101,13 @@ def order(
     )
 
 
-def run(rival: Rival, job: Job, seconds: float, pythons: dict[str, Path]) -> dict[str, float]:
+def run(rival: Rival, job: Job, turns: dict[str, float], pythons: dict[str, Path]) -> Found:
     """Runs a rival once, in a process of its own.
 
     Raises:
         DemoError: It failed.
     """
-    said = json.dumps({"rival": asdict(rival), "job": asdict(job), "seconds": seconds})
+    said = json.dumps({"rival": asdict(rival), "job": asdict(job)} | turns)
     path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [str(pythons[rival.place]), "-m", "bench.beside"],
@@ -114,18 +122,24 @@ def run(rival: Rival, job: Job, seconds: float, pythons: dict[str, Path]) -> dic
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def table(runs: dict[str, list[dict[str, float]]]) -> str:
-    """The figures as Markdown: medians."""
-    rows = [
-        "| loader | workers | the loop is slowed by | images/s meanwhile |",
-        "| --- | ---: | ---: | ---: |",
-    ]
+def table(runs: dict[str, list[Found]]) -> str:
+    """The figures as Markdown: medians, and how sure they are."""
+    head = ("loader", "workers", "the loop is slowed by", "95 % sure", "images/s meanwhile")
+    rows = []
     for name, found in runs.items():
         rival, workers = name.split()
-        slowed = median(1 - run["beside"] / run["alone"] for run in found)
-        pace = median(run["images_per_second"] for run in found)
-        rows.append(f"| {named(rival).title} | {workers} | {slowed:.1%} | {pace:.0f} |")
-    return "\n".join(rows)
+        slower = [slow for run in found for slow in slowed(run)]
+        low, high = bounds(slower)
+        pace = median(pace for run in found for pace in run["images_per_second"])
+        title, sure = named(rival).title, f"{low:.1%} to {high:.1%}"
+        rows.append((title, workers, f"{median(slower):.1%}", sure, f"{pace:.0f}"))
+    return page.table(head, rows)
+
+
+def slowed(run: Found) -> list[float]:
+    """By what share of its pace the loop is slower in each turn beside the loader."""
+    around = map(mean, pairwise(run["alone"]))
+    return [1 - beside / alone for beside, alone in zip(run["beside"], around, strict=True)]
 
 
 if __name__ == "__main__":

@@ -44,20 +44,24 @@ def test_each_depth_has_a_pace_and_its_share_of_the_best(tmp_path: Path, capsys)
 
 @pytest.mark.usefixtures("small")
 def test_the_neighbour_is_measured_alone_and_beside_a_loader(tmp_path: Path, capsys):
-    few = ["--rounds", "1", "--seconds", "0.2", "--rival", "stoker-u8"]
+    few = ["--rounds", "1", "--pairs", "2", "--seconds", "0.2", "--rival", "stoker-u8"]
     assert neighbour.main([*few, "--model", str(MODEL), "--out", str(tmp_path)]) == 0
     runs = json.loads((tmp_path / "neighbour.json").read_text())["runs"]
     assert {name.split()[0] for name in runs} == {"stoker-u8"}
     for (run,) in runs.values():
-        assert run["alone"] > 0
-        assert run["beside"] > 0
-        assert run["images_per_second"] > 0
+        assert {turns: len(found) for turns, found in run.items()} == {
+            "alone": 3,
+            "beside": 2,
+            "images_per_second": 2,
+        }
+        assert all(found > 0 for turns in run.values() for found in turns)
     assert "| stoker, u8 |" in capsys.readouterr().out
 
 
 def test_a_slower_loop_is_shown_by_how_much():
-    run = {"alone": 100.0, "beside": 75.0, "images_per_second": 10.0}
-    assert "25.0%" in neighbour.table({"spdl 1": [run]})
+    # The machine becomes slower meanwhile, and the loop with it.
+    run = {"alone": [120.0, 80.0], "beside": [75.0], "images_per_second": [10.0]}
+    assert "| SPDL | 1 | 25.0% | 25.0% to 25.0% | 10 |" in neighbour.table({"spdl 1": [run]})
 
 
 @pytest.mark.usefixtures("small")
