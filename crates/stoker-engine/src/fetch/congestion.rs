@@ -17,7 +17,7 @@ use tokio::time::{Duration, Instant};
 /// Requests at first.
 const START: f64 = 16.0;
 /// Share of requests that are told to slow down.
-const REFUSED: f64 = 1.0 / 8.0;
+pub(super) const REFUSED: f64 = 1.0 / 8.0;
 /// How many must have been told so.
 const LEAST_REFUSED: f64 = 4.0;
 /// The answers that count, about: those of a round trip, and at least these.

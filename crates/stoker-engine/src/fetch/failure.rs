@@ -27,7 +27,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(20);
 /// Longest delay on the store's word.
 const LONGEST_TOLD: Duration = Duration::from_mins(1);
 
-/// So many attempts of a read may be asked for relief by chance.
+/// So many attempts of a read may fail by chance.
 const BY_CHANCE: u32 = 3;
 
 /// Over how long those are spread, at least, who are told the same.
@@ -228,6 +228,11 @@ impl<'a> Tries<'a> {
         begun.map_or(Duration::ZERO, |begun| Instant::now().saturating_duration_since(begun))
     }
 
+    /// Whether most attempts are still to come.
+    pub(super) fn are_early(&self) -> bool {
+        self.failed < self.limit / 2
+    }
+
     /// Time that was spent waiting for something else than the store.
     pub(super) fn excuse(&mut self, waited: Duration) {
         self.until = self.until.map(|until| until + waited);
@@ -255,6 +260,7 @@ impl<'a> Tries<'a> {
             return Err(self.error(failure));
         };
         let doubled = match (condition, again) {
+            // Twice as fast then, so that all attempts take about as long.
             (Condition::Fair, Again::Later) => 2 * self.failed.saturating_sub(BY_CHANCE),
             _ => self.failed - 1,
         };
@@ -303,7 +309,7 @@ mod tests {
     }
 
     fn busy() -> Failure {
-        Failure { again: Again::Later, ..Failure::transient("busy") }
+        Failure { again: Again::Later, ..Failure::transient("busy").because(Cause::Busy) }
     }
 
     #[test]

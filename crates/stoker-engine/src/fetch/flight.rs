@@ -28,6 +28,9 @@ pub(super) struct Limits {
     pub(super) until: Instant,
     /// For how long a body is borne that can't be there until then.
     pub(super) patience: Duration,
+    /// Whether a body that stops or drips may be given up: not in the later attempts, as an object that
+    /// always comes slowly would never be read.
+    pub(super) is_early: bool,
 }
 
 /// A request in flight: holds one of the slots and counts, until it is dropped.

@@ -117,16 +117,17 @@ async fn drain(
             let now = Instant::now();
             pause = traffic.pause(limits.silence);
             let left = length.map(|length| length - got);
+            let since = now - pause.max(watch.quiet(now));
             match watch.look(now, pause, left) {
                 _ if now >= limits.until => {
                     let reason = format!("{got} bytes came in time");
                     return Err(Failure::transient(reason).because(Cause::Stalled));
                 }
                 Look::Silent => return Err(in_flight.silent(limits.silence)),
-                Look::Pauses(pause) if traffic.stops(now - pause, &mut counted) => {
+                Look::Pauses(pause) if traffic.stops(since, limits.is_early, &mut counted) => {
                     return Err(in_flight.silent(pause));
                 }
-                Look::Drips(rate) if traffic.stops(now - pause, &mut counted) => {
+                Look::Drips(rate) if traffic.stops(since, limits.is_early, &mut counted) => {
                     return Err(in_flight.drips(rate, watch.quiet(now)));
                 }
                 Look::Hopeless(rate) => return Err(in_flight.drips(rate, watch.quiet(now))),
@@ -176,11 +177,12 @@ mod tests {
         let (metrics, second) = (Arc::<Metrics>::default(), Duration::from_secs(1));
         let slots = Slots::new(64, Arc::clone(&metrics));
         let traffic = Arc::new(Traffic::new(0, 64, slots, Arc::clone(&metrics)));
-        while traffic.stops(Instant::now(), &mut false) {}
+        while traffic.stops(Instant::now(), true, &mut false) {}
         for _ in 0..9 {
             let slot = traffic.slot(Urgency::NOW, Coming::Anew).await.unwrap();
             let until = Instant::now() + 300 * second;
-            let limits = Limits { silence: 10 * second, until, patience: 300 * second };
+            let (silence, patience, is_early) = (10 * second, 300 * second, true);
+            let limits = Limits { silence, until, patience, is_early };
             let in_flight =
                 InFlight::local(Arc::clone(&metrics), Arc::clone(&traffic), slot, limits);
             let drops = futures::stream::unfold((), |()| async {
@@ -191,6 +193,9 @@ mod tests {
             drain(body, Some(30), &mut bytes, &in_flight).await.unwrap();
         }
         (0..20).for_each(|_| traffic.begins());
-        assert!(traffic.stops(Instant::now(), &mut false), "a body that stops may be given up");
+        assert!(
+            traffic.stops(Instant::now(), true, &mut false),
+            "a body that stops may be given up"
+        );
     }
 }

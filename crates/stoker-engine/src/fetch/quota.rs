@@ -11,23 +11,21 @@
 //! late, or because its body stopped coming. Each has a share; and there are none where twice as many
 //! are late, as that is a store that is slow as a whole, and more requests would make it slower. A body
 //! that stopped while others came is beyond the share: it is not the store that stopped, and the
-//! request that goes on with it is a retry, of which [`Quota`] allows so many.
+//! request that goes on with it is a retry, which [`Quota`] may delay.
 
 use crate::metrics::Cause;
 
+use super::congestion::REFUSED;
 use super::failure::{Again, Condition, Failure};
 
 /// Tokens at most, and at first.
 const TOKENS: f64 = 500.0;
 
-/// Share of requests from which on a store that asks them for relief is busy.
-const BUSY: f64 = 1.0 / 8.0;
-
-/// A share of the latest requests.
+/// The share of the latest requests that something is true of.
 #[derive(Debug)]
-struct Share(f64);
+struct OfLatest(f64);
 
-impl Share {
+impl OfLatest {
     fn count(&mut self, belongs: bool) {
         self.0 += (f64::from(u8::from(belongs)) - self.0) / MEMORY;
     }
@@ -38,12 +36,12 @@ impl Share {
 pub(super) struct Quota {
     tokens: f64,
     /// Requests that were told to come later.
-    refused: Share,
+    refused: OfLatest,
 }
 
 impl Default for Quota {
     fn default() -> Self {
-        Self { tokens: TOKENS, refused: Share(0.0) }
+        Self { tokens: TOKENS, refused: OfLatest(0.0) }
     }
 }
 
@@ -54,29 +52,29 @@ impl Quota {
         self.refused.count(false);
     }
 
-    /// A retry is made: how the store bears it.
+    /// A request has failed: how the store bears a retry, if there is one.
     pub(super) fn spend(&mut self, failure: &Failure) -> Condition {
         let cost = match (failure.again, failure.cause) {
             (Again::Never, _) => return Condition::Fair,
             // Nothing was sent, so nobody had work with it.
             (_, Cause::Unreachable) => 1.0,
             (Again::Soon, _) => 14.0,
-            (Again::Later, _) => {
-                self.refused.count(true);
-                5.0
-            }
+            (Again::Later, _) => 5.0,
         };
+        if failure.cause == Cause::Busy {
+            self.refused.count(true);
+        }
         if self.tokens < cost {
             return Condition::Failing;
         }
         self.tokens -= cost;
-        if self.refused.0 > BUSY { Condition::Busy } else { Condition::Fair }
+        if self.refused.0 > REFUSED { Condition::Busy } else { Condition::Fair }
     }
 }
 
 /// Second requests per first one.
 const SHARE: f64 = 0.05;
-/// Bodies that are given up, per body: some stores fall silent for seconds in one of twenty.
+/// Bodies that are given up, per body, whether others come or not: some stores fall silent for seconds in one of twenty.
 const BODIES: f64 = 0.10;
 /// Saved for a bad moment.
 const SAVED: f64 = 20.0;
@@ -92,18 +90,18 @@ pub(super) struct Spare {
     share: f64,
     tokens: f64,
     /// Requests that were late.
-    late: Share,
+    late: OfLatest,
 }
 
 impl Spare {
     /// For requests whose first byte is late.
     pub(super) fn of_requests() -> Self {
-        Self { share: SHARE, tokens: 0.0, late: Share(SHARE) }
+        Self { share: SHARE, tokens: 0.0, late: OfLatest(SHARE) }
     }
 
     /// For bodies that stop coming; the first ones of all may.
     pub(super) fn of_bodies() -> Self {
-        Self { share: BODIES, tokens: 4.0, late: Share(SHARE) }
+        Self { share: BODIES, tokens: 4.0, late: OfLatest(SHARE) }
     }
 
     /// A first request is sent, or a body begins.
@@ -118,7 +116,7 @@ impl Spare {
 
     /// One is late: whether there may be a second one.
     pub(super) fn late(&mut self) -> bool {
-        self.is_late();
+        self.count_late();
         self.still_late()
     }
 
@@ -132,7 +130,7 @@ impl Spare {
     }
 
     /// Counts one that is late.
-    pub(super) fn is_late(&mut self) {
+    pub(super) fn count_late(&mut self) {
         self.late.count(true);
     }
 
@@ -174,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_store_that_asks_many_for_relief_is_busy_and_one_that_asks_few_is_not() {
-        let busy = Failure { again: Again::Later, ..Failure::transient("busy") };
+        let busy = Failure::transient("busy").because(Cause::Busy);
+        let busy = Failure { again: Again::Later, ..busy };
         let mut quota = Quota::default();
         let mut go = |one_in, requests| {
             let ask = |number| {

@@ -41,7 +41,7 @@ pub(super) async fn request(
 
 /// Waits before another attempt, or ends the read.
 pub(super) async fn pause(room: &Room, tries: &mut Tries<'_>, failure: Failure) -> Result<()> {
-    let condition = room.traffic(tries.object()).retries(&failure);
+    let condition = room.traffic(tries.object()).condition_after(&failure);
     if condition == Condition::Failing {
         room.metrics.fetch.postponed.add(1);
     }

@@ -83,7 +83,7 @@ impl Room {
         let recipe::Fetch { read_timeout: silence, deadline, attempts, .. } = self.config;
         // So that all attempts take half the time, if each of them drips.
         let patience = deadline / (2 * attempts.max(1));
-        Limits { silence, until: tries.until(), patience }
+        Limits { silence, until: tries.until(), patience, is_early: tries.are_early() }
     }
 
     /// What is known of the store of an object.

@@ -4,7 +4,6 @@
 //!
 //! All of it forgets, is bounded in size, and is learned anew by each fetcher.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::{Duration, Instant};
@@ -78,8 +77,8 @@ struct Known {
     spare: Spare,
     /// Bodies that may be given up.
     bodies: Spare,
-    /// When the latest bodies began that came whole.
-    whole: VecDeque<Instant>,
+    /// When those bodies began that came whole and began last.
+    whole: Vec<Instant>,
     /// Microseconds to first byte of first requests.
     first_bytes: [Recent; SIZES],
     /// Bytes per second of bodies.
@@ -93,7 +92,7 @@ impl Traffic {
             quota: Quota::default(),
             spare: Spare::of_requests(),
             bodies: Spare::of_bodies(),
-            whole: VecDeque::with_capacity(WELL),
+            whole: Vec::with_capacity(WELL),
             first_bytes: [(); SIZES].map(|()| Recent::new(MEMORY)),
             rates: Recent::new(MEMORY),
         };
@@ -137,8 +136,8 @@ impl Traffic {
         }
     }
 
-    /// A failed request is repeated: how the store bears it.
-    pub(super) fn retries(&self, failure: &Failure) -> Condition {
+    /// A request has failed: how the store bears a retry, if there is one.
+    pub(super) fn condition_after(&self, failure: &Failure) -> Condition {
         self.known().quota.spend(failure)
     }
 
@@ -187,12 +186,12 @@ impl Traffic {
 
     /// A body stopped or only drips, since then: whether it may be given up for another request. It
     /// counts once as late.
-    pub(super) fn stops(&self, since: Instant, counted: &mut bool) -> bool {
+    pub(super) fn stops(&self, since: Instant, is_early: bool, counted: &mut bool) -> bool {
         let mut known = self.known();
         if !std::mem::replace(counted, true) {
-            known.bodies.is_late();
+            known.bodies.count_late();
         }
-        known.is_well(since) || known.bodies.still_late()
+        is_early && (known.is_well(since) || known.bodies.still_late())
     }
 
     /// Bytes that one connection carries in the time that a request takes to be answered.
@@ -208,15 +207,16 @@ impl Traffic {
 
     /// A body that began then came whole.
     pub(super) fn came(&self, bytes: u64, began: Instant) {
+        let time = began.elapsed().as_secs_f64().max(1e-6);
         let mut known = self.known();
         known.bodies.in_time();
-        if known.whole.len() == WELL {
-            known.whole.pop_front();
+        if known.whole.len() < WELL {
+            known.whole.push(began);
+        } else if let Some(first) = known.whole.iter_mut().min() {
+            *first = began.max(*first);
         }
-        known.whole.push_back(began);
         if bytes >= TELLING {
-            let rate = bytes as f64 / began.elapsed().as_secs_f64().max(1e-6);
-            known.rates.add(rate);
+            known.rates.add(bytes as f64 / time);
         }
     }
 
@@ -233,8 +233,8 @@ impl Traffic {
 impl Known {
     /// Whether bodies that began since then came whole, and few are late.
     fn is_well(&self, since: Instant) -> bool {
-        let others = self.whole.iter().filter(|began| **began > since).count();
-        others >= WELL && !self.bodies.is_slow()
+        let enough = self.whole.len() == WELL && self.whole.iter().all(|began| *began > since);
+        enough && !self.bodies.is_slow()
     }
 
     /// The time that this share of first bytes does not exceed, of the smallest requests of which many
@@ -266,9 +266,10 @@ mod tests {
         Traffic::new(0, 64, Slots::new(64, Arc::clone(&metrics)), metrics)
     }
 
-    #[test]
-    fn the_gap_is_what_a_connection_carries_while_a_request_waits() {
+    #[tokio::test(start_paused = true)]
+    async fn the_gap_is_what_a_connection_carries_while_a_request_waits() {
         let (traffic, milliseconds) = (traffic(), Duration::from_millis);
+        tokio::time::advance(milliseconds(1000)).await;
         let ago = |time| Instant::now() - milliseconds(time);
         for number in 0..TELLING_FEW {
             assert_eq!(traffic.gap(), UNMEASURED_GAP, "{number}");
@@ -299,23 +300,26 @@ mod tests {
         (0..1000).for_each(|_| traffic.waited(Size::Small, Duration::from_secs(3)));
         assert_eq!(pause(), Duration::from_secs(10));
         // Where many bodies stop, the store is slow.
-        let given_up = (0..100).filter(|_| traffic.stops(Instant::now(), &mut false)).count();
+        let given_up = (0..100).filter(|_| traffic.stops(Instant::now(), true, &mut false)).count();
         assert_eq!(given_up, 4, "what there is at first");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stops_alone_is_given_up_whatever_is_left() {
         let (traffic, since) = (traffic(), Instant::now());
-        while traffic.stops(since, &mut true) {}
+        while traffic.stops(since, true, &mut true) {}
         tokio::time::advance(LEAST_PAUSE).await;
         let comes = || traffic.came(TELLING, Instant::now());
         (1..WELL).for_each(|_| comes());
-        assert!(!traffic.stops(since, &mut true), "few others came");
+        assert!(!traffic.stops(since, true, &mut true), "few others came");
         comes();
-        assert!(traffic.stops(since, &mut true));
-        assert!(!traffic.stops(Instant::now(), &mut true), "they began before it stopped");
+        // One that began before it is no proof, and takes none away.
+        traffic.came(TELLING, since);
+        assert!(traffic.stops(since, true, &mut true));
+        assert!(!traffic.stops(since, false, &mut true), "a later attempt");
+        assert!(!traffic.stops(Instant::now(), true, &mut true), "they began before it stopped");
         // Where many stop it is the store, whatever comes between them.
-        let alone = (0..100).filter(|_| traffic.stops(since, &mut false)).count();
+        let alone = (0..100).filter(|_| traffic.stops(since, true, &mut false)).count();
         assert!((20..50).contains(&alone), "{alone}");
     }
 

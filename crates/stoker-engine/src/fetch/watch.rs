@@ -114,8 +114,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn watch(begin: Instant, usual: Option<f64>) -> Watch {
-        let limits =
-            Limits { silence: 5 * SECOND, until: begin + 300 * SECOND, patience: 19 * SECOND };
+        let (silence, until, patience) = (5 * SECOND, begin + 300 * SECOND, 19 * SECOND);
+        let limits = Limits { silence, until, patience, is_early: true };
         Watch::new(begin, limits, usual)
     }
 

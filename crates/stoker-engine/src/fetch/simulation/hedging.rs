@@ -106,6 +106,22 @@ fn bodies_that_stop_cost_far_less_than_the_read_timeout_also_many_at_once() {
     }
 }
 
+/// One object that always comes slowly, among others that do not: it is asked for again some times, and
+/// then borne.
+#[test]
+fn an_object_that_always_comes_slowly_is_read_though_the_store_is_well() {
+    world(4, &recipe::Fetch::default(), Weather::fair(Profile::Standard), async |world| {
+        read(&world, 0, 2000, 16).await;
+        let slow = 5000 * 4_000_000 + 300_000;
+        world.store.slow_down(slow);
+        let extent = Extent { object: object(slow), range: None };
+        let one = world.fetcher.read(&extent, |_| ready(Ok(())));
+        let (bytes, _) = tokio::join!(one, read(&world, 10_000, 20_000, 16));
+        assert_eq!(bytes.unwrap().len(), 300_000);
+        assert_eq!(world.metrics.fetch.retries.get(), 4);
+    });
+}
+
 /// Half the bodies pause for some seconds, whoever asks: to ask again would be of no use.
 #[test]
 fn a_store_of_which_bodies_pause_is_asked_again_for_few() {

@@ -118,6 +118,8 @@ struct State {
     versions: HashMap<u64, u64>,
     /// When each key was first asked for, and how long that answer took to its last byte.
     firsts: HashMap<u64, (Instant, f64)>,
+    /// An object that comes at 100 KB/s.
+    slow: Option<u64>,
     asked: u64,
     tokens: f64,
     filled: Option<Instant>,
@@ -165,6 +167,11 @@ impl SimStore {
         self.state.lock().unwrap().firsts.get(&key).copied()
     }
 
+    /// From now on that object comes slowly.
+    pub(super) fn slow_down(&self, key: u64) {
+        self.state.lock().unwrap().slow = Some(key);
+    }
+
     pub(super) fn version(&self, key: u64) -> u64 {
         self.state.lock().unwrap().versions.get(&key).copied().unwrap_or(0)
     }
@@ -185,6 +192,8 @@ impl SimStore {
         let weather = self.weather.lock().unwrap().clone();
         let key: u64 = request.uri().path().rsplit('/').next().unwrap().parse().unwrap();
         let (first_byte, rate) = weather.profile.draw(&self.chance);
+        let is_slow = self.state.lock().unwrap().slow == Some(key);
+        let rate = if is_slow { 100_000.0 } else { rate };
         let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap());
         let asked = header(RANGE).map(range);
         let is_faulty = self.chance.share() < weather.share_of_faults;
