@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 LAUNCHES = 50
 """Operations between two looks at the clock: about 50 microseconds."""
-FILLING = 1.0
-"""Seconds until a loader is full again, and has nothing to do."""
+FILLING = 2.0
+"""Seconds until a loader is full again, and has nothing to do: twice what the slowest one needs."""
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ from stoker.demo import at_least
 from stoker.demo.store import DemoError
 
 from bench import page
-from bench.bounds import bounds
 from bench.command import Command
 from bench.speed.data import SHARDS, limited, make
 from bench.speed.job import Job
@@ -123,16 +122,15 @@ def run(rival: Rival, job: Job, turns: dict[str, float], pythons: dict[str, Path
 
 
 def table(runs: dict[str, list[Found]]) -> str:
-    """The figures as Markdown: medians, and how sure they are."""
-    head = ("loader", "workers", "the loop is slowed by", "95 % sure", "images/s meanwhile")
+    """The figures as Markdown: a run is the median of its turns; medians of runs, and the range."""
+    head = ("loader", "workers", "the loop is slowed by", "from to", "images/s meanwhile")
     rows = []
     for name, found in runs.items():
         rival, workers = name.split()
-        slower = [slow for run in found for slow in slowed(run)]
-        low, high = bounds(slower)
+        slower = [median(slowed(run)) for run in found]
         pace = median(pace for run in found for pace in run["images_per_second"])
-        title, sure = named(rival).title, f"{low:.1%} to {high:.1%}"
-        rows.append((title, workers, f"{median(slower):.1%}", sure, f"{pace:.0f}"))
+        title, spread = named(rival).title, f"{min(slower):.1%} to {max(slower):.1%}"
+        rows.append((title, workers, f"{median(slower):.1%}", spread, f"{pace:.0f}"))
     return page.table(head, rows)
 
 

@@ -17,6 +17,7 @@ hundredth of the time of a batch of photos.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stoker.demo import at_least
 from stoker.demo.results import described, machine
 
-from bench.bounds import bounds
 from bench.command import Command
 from bench.page import table
 from bench.profile.rooms import FLAGS, ROOT, RoomsError, run
@@ -137,6 +137,16 @@ def started(program: Path, model: Path, work: Work) -> Iterator[Callable[[str], 
             # What it did not read any more is of no use.
             with suppress(BrokenPipeError):
                 process.stdin.close()
+
+
+def bounds(ratios: Sequence[float]) -> tuple[float, float]:
+    """Between what the median is, with a probability of 95 %: two of the sorted ratios."""
+    count = len(ratios)
+    sides, below = 0.0, 0
+    while (sides := sides + 2 * math.comb(count, below) / 2**count) <= 0.05:
+        below += 1
+    ordered = sorted(ratios)
+    return ordered[max(below - 1, 0)], ordered[count - max(below, 1)]
 
 
 def figures_of_turns(found: Sequence[Found]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from bench import overhead
-from bench.bounds import bounds
 from bench.page import markers
 from bench.profile.rooms import RoomsError
 from bench.waiting import __main__ as bench
@@ -112,7 +111,7 @@ def test_the_middle_is_within_its_bounds_in_95_of_100_draws():
     draw = random.Random(3)
     within = 0
     for _ in range(1000):
-        low, high = bounds([draw.gauss(1.0, 0.1) for _ in range(40)])
+        low, high = overhead.bounds([draw.gauss(1.0, 0.1) for _ in range(40)])
         within += low <= 1.0 <= high
     assert 940 <= within <= 985
 
