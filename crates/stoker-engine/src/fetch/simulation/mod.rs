@@ -4,6 +4,7 @@
 //!
 //! A read that would hang is seen: when nothing moves, the clock jumps to the end of the world.
 
+mod body;
 mod faults;
 mod hedging;
 mod store;

@@ -1,22 +1,20 @@
 //! A store in memory that takes its time, and misbehaves as it is told to.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::f64::consts::TAU;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::{Body, Frame};
 use object_store::client::{
     HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use reqwest::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
 use reqwest::{Method, StatusCode};
-use tokio::time::{Duration, Instant, Sleep, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
+use super::body::SimBody;
 use crate::fetch::random::Chance;
 
 /// How long answers take: the numbers of `stoker-s3`'s profiles, or all slower by a factor.
@@ -284,7 +282,7 @@ fn refusal(fault: Fault) -> Option<HttpResponse> {
     Some(reply(status, format!("<Error><Code>{code}</Code></Error>").into()))
 }
 
-fn error(kind: HttpErrorKind) -> HttpError {
+pub(super) fn error(kind: HttpErrorKind) -> HttpError {
     HttpError::new(kind, std::io::Error::other("the simulation said so"))
 }
 
@@ -312,7 +310,7 @@ impl HttpService for Door {
 
 /// A request that the store is busy with.
 #[derive(Debug)]
-struct Open(Arc<AtomicUsize>);
+pub(super) struct Open(Arc<AtomicUsize>);
 
 impl Open {
     fn begin(store: &SimStore) -> Self {
@@ -325,86 +323,5 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-enum Step {
-    Wait(Duration),
-    Send(Bytes),
-    Fail,
-    Hang,
-}
-
-struct SimBody {
-    steps: VecDeque<Step>,
-    sleep: Option<Pin<Box<Sleep>>>,
-    _open: Open,
-}
-
-impl SimBody {
-    const CHUNK: usize = 256 << 10;
-
-    fn new(bytes: &Bytes, rate: f64, fault: Option<Fault>, chance: &Chance, open: Open) -> Self {
-        let cut = (chance.share() * bytes.len() as f64) as usize;
-        let mut steps = VecDeque::new();
-        let mut send = |bytes: Bytes, rate: f64, chunk: usize| {
-            for from in (0..bytes.len()).step_by(chunk) {
-                let part = bytes.slice(from..bytes.len().min(from + chunk));
-                steps.push_back(Step::Wait(Duration::from_secs_f64(part.len() as f64 / rate)));
-                steps.push_back(Step::Send(part));
-            }
-        };
-        match fault {
-            Some(Fault::ResetBody | Fault::ShortBody | Fault::Stall | Fault::Untold) => {
-                send(bytes.slice(..cut), rate, Self::CHUNK);
-            }
-            Some(Fault::Pause) => {
-                send(bytes.slice(..cut), rate, Self::CHUNK);
-                send(bytes.slice(cut..cut + 1), 0.25, 1);
-                send(bytes.slice(cut + 1..), rate, Self::CHUNK);
-            }
-            Some(Fault::Drip) => {
-                send(bytes.slice(..cut), rate, Self::CHUNK);
-                send(bytes.slice(cut..), 100_000.0, 10_000);
-            }
-            Some(Fault::Trickle) => send(bytes.clone(), 5.0, 10),
-            _ => send(bytes.clone(), rate, Self::CHUNK),
-        }
-        match fault {
-            Some(Fault::ResetBody) => steps.push_back(Step::Fail),
-            Some(Fault::Stall) => steps.push_back(Step::Hang),
-            Some(Fault::LongBody) => steps.push_back(Step::Send(Bytes::from_static(b"more"))),
-            _ => {}
-        }
-        Self { steps, sleep: None, _open: open }
-    }
-}
-
-impl Body for SimBody {
-    type Data = Bytes;
-    type Error = HttpError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        loop {
-            if let Some(sleep) = &mut self.sleep {
-                std::task::ready!(sleep.as_mut().poll(context));
-                self.sleep = None;
-            }
-            match self.steps.pop_front() {
-                None => return Poll::Ready(None),
-                Some(Step::Wait(time)) => self.sleep = Some(Box::pin(sleep(time))),
-                Some(Step::Send(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Some(Step::Fail) => {
-                    return Poll::Ready(Some(Err(error(HttpErrorKind::Interrupted))));
-                }
-                Some(Step::Hang) => {
-                    self.steps.push_front(Step::Hang);
-                    return Poll::Pending;
-                }
-            }
-        }
     }
 }
