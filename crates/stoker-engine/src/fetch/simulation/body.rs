@@ -53,7 +53,7 @@ impl SimBody {
             }
             Some(Fault::Pause) => {
                 send(bytes.slice(..cut), rate, Self::CHUNK);
-                send(bytes.slice(cut..cut + 1), 0.25, 1);
+                send(bytes.slice(cut..=cut), 0.25, 1);
                 send(bytes.slice(cut + 1..), rate, Self::CHUNK);
             }
             Some(Fault::Drip) => {
