@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[float]]:
-    """The loop's launches per second, alone and beside a loader in turns, and the loader's images.
+    """What the loop launches a second, alone and beside a loader in turns, and images a second.
 
     There is one more turn alone than beside it.
     """

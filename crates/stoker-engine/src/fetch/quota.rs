@@ -74,7 +74,8 @@ impl Quota {
 
 /// Second requests per first one.
 const SHARE: f64 = 0.05;
-/// Bodies that are given up, per body, whether others come or not: some stores fall silent for seconds in one of twenty.
+/// Bodies that are given up, per body, also where no others come: some stores fall silent for seconds
+/// in one of twenty.
 const BODIES: f64 = 0.10;
 /// Saved for a bad moment.
 const SAVED: f64 = 20.0;
