@@ -12,16 +12,19 @@
 mod chrome;
 mod clock;
 mod lanes;
+mod spans;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::Stopwatch;
 use clock::Moment;
+pub use spans::Span;
+use spans::{this_name, this_thread};
 
 /// Bytes of entries that are kept: some hundred thousand of them.
 const MOST_BYTES: usize = 64 << 20;
@@ -122,21 +125,20 @@ enum Event {
 impl Event {
     /// Memory that it takes.
     fn bytes(&self) -> usize {
-        let told = match self {
-            Self::Span { told, .. } => told.as_slice(),
-            Self::Batch { .. } | Self::Count { .. } => &[],
-        };
+        let Self::Span { told, .. } = self else { return size_of::<Self>() };
         let text = told.iter().map(|(_, argument)| match argument {
             Argument::Text(text) => text.capacity(),
             Argument::Number(_) => 0,
         });
-        size_of::<Self>() + size_of_val(told) + text.sum::<usize>()
+        size_of::<Self>() + told.capacity() * size_of::<(&str, Argument)>() + text.sum::<usize>()
     }
 }
 
 /// What was recorded.
 #[derive(Debug)]
 pub struct Recording {
+    /// Which loader's of this process.
+    loader: u32,
     /// Steps that it is to have; without a number it goes on until it is stopped.
     limit: Option<u64>,
     steps: u64,
@@ -152,8 +154,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    fn new(steps: Option<u64>, most_bytes: usize) -> Self {
+    fn new(loader: u32, steps: Option<u64>, most_bytes: usize) -> Self {
         Self {
+            loader,
             limit: steps,
             steps: 0,
             begin: Moment::now(),
@@ -197,6 +200,8 @@ impl Recording {
 /// Records, when it is told to.
 #[derive(Debug, Default)]
 pub struct Tracer {
+    /// The place among the process' loaders of which there are traces.
+    loader: OnceLock<u32>,
     on: AtomicBool,
     recording: Mutex<Option<Recording>>,
     ended: Condvar,
@@ -215,11 +220,13 @@ impl Tracer {
     }
 
     fn start_within(&self, steps: Option<u64>, most_bytes: usize) -> bool {
+        static LOADERS: AtomicU32 = AtomicU32::new(0);
         let mut recording = self.recording();
         if recording.is_some() {
             return false;
         }
-        *recording = Some(Recording::new(steps, most_bytes));
+        let loader = self.loader.get_or_init(|| LOADERS.fetch_add(1, Ordering::Relaxed));
+        *recording = Some(Recording::new(*loader, steps, most_bytes));
         self.on.store(true, Ordering::Relaxed);
         true
     }
@@ -247,10 +254,10 @@ impl Tracer {
         ended.unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// What this thread does until the guard is dropped; `told` is asked only if it is recorded.
+    /// What this thread does until the guard is dropped; `told` is asked only if it is recorded. Where it
+    /// tells a batch, that is told of each such guard within it too.
     pub fn span(&self, name: &'static str, told: impl FnOnce() -> Arguments) -> Span<'_> {
-        let open = self.is_on().then(|| (Instant::now(), told()));
-        Span { tracer: self, name, open }
+        Span::begin(self, name, told)
     }
 
     /// What this thread did since then.
@@ -321,50 +328,4 @@ impl Tracer {
     fn recording(&self) -> MutexGuard<'_, Option<Recording>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Something that a thread does; recorded when it is dropped.
-#[derive(Debug)]
-pub struct Span<'a> {
-    tracer: &'a Tracer,
-    name: &'static str,
-    open: Option<(Instant, Arguments)>,
-}
-
-impl Span<'_> {
-    /// Tells more of it.
-    pub fn tell(&mut self, name: &'static str, value: impl FnOnce() -> Argument) {
-        if let Some((_, told)) = &mut self.open {
-            told.push((name, value()));
-        }
-    }
-}
-
-impl Drop for Span<'_> {
-    fn drop(&mut self) {
-        if let Some((begin, told)) = self.open.take() {
-            self.tracer.put(this_thread(), self.name, begin..Instant::now(), told);
-        }
-    }
-}
-
-/// The track of this thread: by the number that the system gives it, as profilers have it.
-fn this_thread() -> Track {
-    thread_local!(static NUMBER: u32 = number_of_thread());
-    Track::Thread(NUMBER.with(|number| *number))
-}
-
-fn number_of_thread() -> u32 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let told = std::fs::read_link("/proc/thread-self").ok();
-    let told = told.and_then(|path| path.file_name()?.to_str()?.parse().ok());
-    told.unwrap_or_else(|| {
-        let mut hash = DefaultHasher::new();
-        std::thread::current().id().hash(&mut hash);
-        hash.finish() as u32 % chrome::FIRST_MADE_UP
-    })
-}
-
-fn this_name() -> String {
-    std::thread::current().name().unwrap_or("thread").to_owned()
 }

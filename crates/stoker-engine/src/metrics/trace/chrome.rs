@@ -3,8 +3,9 @@
 //!
 //! Threads have the numbers that the system gives them, in the process that they are in, so that both
 //! traces show one process when they are merged. What belongs to no thread (the trainer as the loader
-//! sees it, batches, requests) has threads of its own, numbered as no thread of Linux is. Arrows lead
-//! from a request to the image that it brought, and from an image to its batch.
+//! sees it, batches, requests) has threads of its own, numbered as no thread of Linux is, and those of
+//! each loader by themselves. Arrows lead from a request to the image that it brought, and from an image
+//! to its batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +21,31 @@ use super::{Argument, Event, Recording, Stage, Track};
 
 /// Linux numbers threads up to 2^22. From here on they are ours.
 pub(super) const FIRST_MADE_UP: u32 = 1 << 22;
-const TRAINER: u32 = FIRST_MADE_UP;
-const BATCHES: u32 = TRAINER + 1;
-/// More batches are never in the making.
-const REQUESTS: u32 = BATCHES + (1 << 16);
+/// So many batches are never in the making, nor requests in flight.
+const LANES: u32 = 1 << 16;
+/// Loaders of a process whose numbers differ; all numbers are less than 2^31.
+const LOADERS: u32 = 1 << 13;
 
 /// The names of spans that arrows lead from and to.
 pub(super) const REQUEST: &str = "request";
 const IMAGE: &str = "image";
+/// What is told of a batch.
+pub(super) const BATCH: &str = "batch";
+
+/// The threads of a loader that are made up.
+#[derive(Clone, Copy)]
+struct Threads {
+    trainer: u32,
+    batches: u32,
+    requests: u32,
+}
+
+impl Threads {
+    fn of(loader: u32) -> Self {
+        let trainer = FIRST_MADE_UP + loader % LOADERS * (2 * LANES);
+        Self { trainer, batches: trainer + 1, requests: trainer + LANES }
+    }
+}
 
 /// A span on a thread, in nanoseconds from the base.
 struct Slice<'a> {
@@ -74,7 +92,7 @@ impl Recording {
         let all = clock.at(self.begin.instant)..clock.at(last);
         let (lives, on_threads) = (self.lives(&clock, &all), self.slices(&clock));
         let (requests, names) = (self.requests(&clock), self.names(&lives, who));
-        let arrows = arrows(&on_threads, &requests, &lives);
+        let (arrows, made_up) = (arrows(&on_threads, &requests, &lives), self.made_up());
         // Files are merged, and arrows of another one must not end at ours.
         let own = format!("{} {}", std::process::id(), self.begin.wall);
         let own = xxhash_rust::xxh3::xxh3_64(own.as_bytes()) & !u64::from(u32::MAX);
@@ -88,14 +106,19 @@ impl Recording {
             "\"baseTimeNanoseconds\":{},\"stoker\":{ours},\"traceEvents\":[",
             clock.base
         )?;
-        file.names(who, &names, requests.iter().map(|slice| slice.thread).max())?;
+        let last = requests.iter().map(|slice| slice.thread).max();
+        file.names(who, &names, made_up, last)?;
         for slice in on_threads.iter().chain(&requests).chain(&lives) {
             file.slice(slice)?;
         }
         for event in &self.events {
             if let Event::Count { count, value, at } = event {
                 let args = vec![("value", Argument::Number(*value))];
-                file.line("C", count.as_str(), 0, clock.at(*at), |line| line.args = map(&args))?;
+                // Numbers of one name and process are one, where nothing tells them apart.
+                let id = (self.loader > 0).then(|| format!("{:#x}", self.loader));
+                file.line("C", count.as_str(), 0, clock.at(*at), |line| {
+                    (line.id, line.args) = (id, map(&args));
+                })?;
             }
         }
         for (number, (from, to)) in arrows.iter().enumerate() {
@@ -106,10 +129,15 @@ impl Recording {
             })?;
         }
         if self.dropped > 0 {
-            file.line("i", "stoker: no room to record more", TRAINER, all.end, |_| {})?;
+            let words = "stoker: no room to record more";
+            file.line("i", words, made_up.trainer, all.end, |_| {})?;
         }
         write!(file.out, "\n]}}\n")?;
         file.out.flush()
+    }
+
+    fn made_up(&self) -> Threads {
+        Threads::of(self.loader)
     }
 
     /// What happened on threads of the system, and what the trainer did; of a thread the earliest first,
@@ -118,7 +146,7 @@ impl Recording {
         let slices = self.events.iter().filter_map(|event| {
             let Event::Span { track, name, begin, end, told } = event else { return None };
             let thread = match track {
-                Track::Trainer => TRAINER,
+                Track::Trainer => self.made_up().trainer,
                 Track::Thread(number) => *number,
                 Track::Request => return None,
             };
@@ -142,7 +170,7 @@ impl Recording {
         let lanes = lanes(&spans.iter().map(|(_, when, _)| when.clone()).collect::<Vec<_>>());
         let on_lanes = spans.into_iter().zip(lanes);
         let slices = on_lanes.map(|((name, when, told), lane)| Slice {
-            thread: REQUESTS + lane as u32,
+            thread: self.made_up().requests + lane as u32,
             when,
             name: name.to_owned(),
             told: told.clone(),
@@ -174,8 +202,8 @@ impl Recording {
         let spans: Vec<_> = lives.iter().map(|(_, life)| whole(life)).collect();
         let mut slices = Vec::new();
         for ((sequence, life), lane) in lives.iter().zip(lanes(&spans)) {
-            let thread = BATCHES + lane as u32;
-            let told = vec![("batch", Argument::Number(*sequence))];
+            let thread = self.made_up().batches + lane as u32;
+            let told = vec![(BATCH, Argument::Number(*sequence))];
             let name = format!("batch {sequence}");
             slices.push(Slice { thread, when: whole(life), name, told: told.clone() });
             for pair in life.windows(2) {
@@ -188,10 +216,11 @@ impl Recording {
 
     /// The names of threads and lanes of batches.
     fn names(&self, lives: &[Slice<'_>], who: &str) -> BTreeMap<u32, String> {
+        let Threads { trainer, batches, .. } = self.made_up();
         let lanes: BTreeSet<u32> = lives.iter().map(|slice| slice.thread).collect();
         let threads = self.threads.iter().map(|(number, name)| (*number, name.clone()));
-        let lanes = lanes.into_iter().map(|lane| (lane, format!("batches {}", lane - BATCHES + 1)));
-        threads.chain([(TRAINER, format!("{who}: trainer"))]).chain(lanes).collect()
+        let lanes = lanes.into_iter().map(|lane| (lane, format!("batches {}", lane - batches + 1)));
+        threads.chain([(trainer, format!("{who}: trainer"))]).chain(lanes).collect()
     }
 }
 
@@ -213,9 +242,10 @@ fn text<'a>(slice: &'a Slice<'_>, name: &str) -> Option<&'a str> {
     })
 }
 
-fn number(slice: &Slice<'_>, name: &str) -> Option<u64> {
-    slice.told.iter().find_map(|(known, value)| match value {
-        Argument::Number(number) if *known == name => Some(*number),
+/// The batch that something is for.
+pub(super) fn batch(told: &[(&str, Argument)]) -> Option<u64> {
+    told.iter().find_map(|(known, value)| match value {
+        Argument::Number(number) if *known == BATCH => Some(*number),
         _ => None,
     })
 }
@@ -229,24 +259,16 @@ fn arrows(
 ) -> Vec<(Tip, Tip)> {
     let mut brought = BTreeMap::<_, Vec<&Slice<'_>>>::new();
     for request in requests.iter().filter(|slice| slice.name == REQUEST) {
-        let key = (number(request, "batch"), text(request, "object"));
+        let key = (batch(&request.told), text(request, "object"));
         brought.entry(key).or_default().push(request);
     }
     let ready = lives.iter().filter(|slice| slice.name == Stage::Ready.as_str());
-    let ready: BTreeMap<_, _> = ready.map(|slice| (number(slice, "batch"), slice)).collect();
-    let (mut arrows, mut around) = (Vec::new(), (0, 0..0, None));
-    for slice in on_threads {
-        // Tasks of workers say which batch they are for; what is in them belongs to it.
-        if let Some(batch) = number(slice, "batch") {
-            around = (slice.thread, slice.when.clone(), Some(batch));
-        }
-        let (thread, when, batch) = &around;
-        let inside = *thread == slice.thread && slice.when.end <= when.end;
-        let Some(image) = text(slice, IMAGE).filter(|_| inside && slice.name == IMAGE) else {
-            continue;
-        };
+    let ready: BTreeMap<_, _> = ready.map(|slice| (batch(&slice.told), slice)).collect();
+    let mut arrows = Vec::new();
+    for slice in on_threads.iter().filter(|slice| slice.name == IMAGE) {
+        let (batch, Some(image)) = (batch(&slice.told), text(slice, IMAGE)) else { continue };
         let object = image.split_once(": ").map(|(_, object)| object);
-        let requests = brought.get(&(*batch, object)).map_or(&[][..], Vec::as_slice);
+        let requests = brought.get(&(batch, object)).map_or(&[][..], Vec::as_slice);
         let done = requests.iter().filter(|request| request.when.end <= slice.when.start);
         let parts: BTreeSet<_> = requests.iter().map(|request| text(request, "range")).collect();
         // What goes on with a whole object that stopped coming asks for a part of it.
@@ -255,7 +277,8 @@ fn arrows(
             arrows.push((last(request), first(slice)));
         }
         // The batch may be told of as ready while the worker still comes out of its last image.
-        if let Some(ready) = ready.get(batch).filter(|ready| slice.when.start <= ready.when.start) {
+        if let Some(ready) = ready.get(&batch).filter(|ready| slice.when.start <= ready.when.start)
+        {
             let from = Tip { at: last(slice).at.min(ready.when.start), ..last(slice) };
             arrows.push((from, first(ready)));
         }
@@ -299,15 +322,16 @@ impl File<'_> {
         &mut self,
         who: &str,
         threads: &BTreeMap<u32, String>,
+        Threads { trainer, requests: first_request, .. }: Threads,
         last_request: Option<u32>,
     ) -> io::Result<()> {
         self.name("process_name", 0, "name", who.into())?;
-        let requests = (REQUESTS..=last_request.unwrap_or(0))
-            .map(|lane| (lane, format!("requests {}", lane - REQUESTS + 1)));
+        let requests = (first_request..=last_request.unwrap_or(0))
+            .map(|lane| (lane, format!("requests {}", lane - first_request + 1)));
         for (thread, name) in threads.clone().into_iter().chain(requests) {
             self.name("thread_name", thread, "name", name.into())?;
             // The trainer goes before torch's threads, which are sorted by their numbers, all else after.
-            let place = if thread == TRAINER { -1 } else { i64::from(FIRST_MADE_UP + thread) };
+            let place = if thread == trainer { -1 } else { i64::from(FIRST_MADE_UP + thread) };
             self.name("thread_sort_index", thread, "sort_index", place.into())?;
         }
         Ok(())

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -172,6 +173,24 @@ fn an_arrow_leads_from_an_image_whose_worker_is_slower_than_the_news() {
 }
 
 #[test]
+fn an_image_has_its_arrow_though_the_task_around_it_outlives_the_recording() {
+    let tracer = Tracer::default();
+    assert!(tracer.start(None));
+    let task = tracer.span("filling", || vec![("batch", 7_u64.into())]);
+    drop(tracer.span("image", || vec![("image", String::from("image 1, inline").into())]));
+    tracer.batch(7, Stage::Ready);
+    tracer.finish();
+    drop(task);
+    let trace = written(&tracer.take().unwrap());
+    assert_eq!((events(&trace, "s").len(), events(&trace, "f").len()), (1, 1));
+    assert!(tracer.start(None));
+    drop(tracer.span("image", || vec![("image", String::from("image 2, inline").into())]));
+    tracer.finish();
+    let trace = written(&tracer.take().unwrap());
+    assert_eq!(events(&trace, "X")[0]["args"].get("batch"), None, "the task is over");
+}
+
+#[test]
 fn no_arrow_is_guessed_where_several_parts_of_an_object_were_read() {
     let tracer = Tracer::default();
     assert!(tracer.start(None));
@@ -200,6 +219,26 @@ fn arrows_of_two_files_have_no_number_in_common() {
         ids.iter().map(number).collect::<Vec<_>>()
     });
     assert!(ids[0].len() == 2 && ids[0].iter().all(|id| !ids[1].contains(id)), "{ids:x?}");
+}
+
+#[test]
+fn two_loaders_of_a_process_share_only_its_threads() {
+    let [one, other] = [0, 1].map(|_| {
+        let tracer = Tracer::default();
+        assert!(tracer.start(None));
+        a_batch(&tracer, "s3://b/1.jpg");
+        step(&tracer, 7);
+        tracer.finish();
+        let trace = written(&tracer.take().unwrap());
+        let threads: BTreeSet<_> = spans(&trace).iter().map(|span| span.1).collect();
+        let count = events(&trace, "C")[0];
+        (threads, (count["name"].clone(), count["id"].clone()))
+    });
+    let Track::Thread(this) = this_thread() else { panic!("it is one") };
+    let shared: Vec<_> = one.0.intersection(&other.0).copied().collect();
+    assert_eq!((shared, one.0.len(), other.0.len()), (vec![u64::from(this)], 4, 4));
+    assert!(one.0.iter().chain(&other.0).all(|thread| *thread < 1 << 31));
+    assert_ne!(one.1, other.1);
 }
 
 #[test]
