@@ -116,7 +116,8 @@ class Report(SimpleNamespace):
     workers: int
     """Worker threads."""
     worker_seconds: float
-    """That they worked, added up: the rooms' work, and what is between."""
+    """That they worked up to now, added up: the rooms' work, which counts when it is done, and what
+    is between."""
     wait_histogram: SimpleNamespace
     """Waits for single batches, the first one apart, since the beginning: `counts` by step, whose
     upper ends are `bounds_seconds` (one less: the last step has none), and `sum_seconds`."""

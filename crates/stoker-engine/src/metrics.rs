@@ -198,12 +198,6 @@ impl Stopwatch {
     pub fn elapsed(self) -> Duration {
         self.0.map_or(Duration::ZERO, |since| since.elapsed())
     }
-
-    /// From then to a later one.
-    pub fn until(self, later: Self) -> Duration {
-        let times = self.0.zip(later.0);
-        times.map_or(Duration::ZERO, |(since, later)| later.saturating_duration_since(since))
-    }
 }
 
 /// What one room did.
@@ -279,11 +273,9 @@ pub struct Metrics {
     pub batch_bytes: Counter,
     /// Worker threads of the engine.
     pub workers: Gauge,
-    /// Nanoseconds that they worked, added up.
-    pub worker_nanos: Counter,
     /// Nanoseconds that tasks waited for a worker, added up.
     pub queued_task_nanos: Counter,
-    /// What batches in the making and idle workers are at, over time.
+    /// What batches in the making and workers are at, over time.
     pub occupancy: Occupancy,
     /// What may be used, once that is known.
     pub limits: OnceLock<Limits>,

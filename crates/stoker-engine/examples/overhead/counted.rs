@@ -98,7 +98,6 @@ fn events() -> Vec<(&'static str, f64)> {
         let since = Instant::now();
         drop(metrics.trace.span("a task", Vec::new));
         metrics.queued_task_nanos.add(nanos(since.elapsed()));
-        metrics.worker_nanos.add(nanos(since.elapsed()));
     };
     let idle = |metrics: &Arc<Metrics>| drop(metrics.occupancy.hold(|standing| &mut standing.idle));
     let request = |metrics: &Arc<Metrics>| {

@@ -188,6 +188,7 @@ impl Drop for Workers {
 
 fn work(shared: &Shared, metrics: &Metrics) {
     give_way();
+    let _one_more = metrics.occupancy.hold(|standing| &mut standing.workers);
     let mut bench = Bench::default();
     loop {
         let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,12 +206,10 @@ fn work(shared: &Shared, metrics: &Metrics) {
             queue.idle -= 1;
         };
         drop(queue);
-        let since = Stopwatch::start();
-        metrics.queued_task_nanos.add(nanos(task.since.until(since)));
+        metrics.queued_task_nanos.add(nanos(task.since.elapsed()));
         let span = metrics.trace.span(turn.name(), || vec![("batch", turn.batch.into())]);
         (task.job)(&mut bench);
         drop(span);
-        metrics.worker_nanos.add(nanos(since.elapsed()));
     }
 }
 
@@ -238,6 +237,7 @@ mod tests {
     use futures::executor::block_on;
     use futures::future::join_all;
     use std::sync::mpsc;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn measuring_goes_first_then_the_earliest_batch_and_of_it_the_largest_image() {
@@ -271,6 +271,32 @@ mod tests {
             "batch 2, large",
         ];
         assert_eq!(*order.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn what_a_thread_is_at_counts_while_it_goes_on() {
+        let metrics = Arc::<Metrics>::default();
+        let workers = Workers::start(2, Arc::clone(&metrics)).unwrap();
+        let (go, wait) = mpsc::sync_channel::<()>(1);
+        let (tell, begun) = mpsc::sync_channel::<()>(1);
+        let busy = workers.run(Turn::measure(0), move |_| {
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        begun.recv().unwrap();
+        while workers.idle() != 1 {
+            std::thread::yield_now();
+        }
+        let (since, before) = (Instant::now(), metrics.report().worker_seconds);
+        std::thread::sleep(Duration::from_millis(20));
+        let (after, most) = (metrics.report().worker_seconds, since.elapsed().as_secs_f64());
+        go.send(()).unwrap();
+        block_on(busy).unwrap();
+        assert!((0.02..=most).contains(&(after - before)), "{} s of {most}", after - before);
+        workers.stop();
+        let worked = metrics.report().worker_seconds;
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(metrics.report().worker_seconds <= worked, "those that ended work no more");
     }
 
     #[cfg(target_os = "linux")]

@@ -225,7 +225,7 @@ impl Evidence {
             pixels_blocked_seconds: pixels.as_secs_f64(),
             hand_over_blocked_seconds: hand_over.as_secs_f64(),
             network_blocked_seconds: 0.0,
-            cpu_seconds: work.cpu.as_secs_f64(),
+            cpu_seconds: work.spent.working.as_secs_f64(),
             image_seconds: image.as_secs_f64(),
             vision_seconds: vision.as_secs_f64(),
             other_seconds: work.in_rooms().saturating_sub(image + vision).as_secs_f64(),

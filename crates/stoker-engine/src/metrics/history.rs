@@ -17,7 +17,7 @@ const BUCKETS: usize = 256;
 pub(super) struct Done {
     /// Time of workers.
     cpu: Duration,
-    /// Of it, decoding.
+    /// Of it, decoding; added when an image is done, as what follows.
     image: Duration,
     /// Of it, resizing and patches.
     vision: Duration,
@@ -36,7 +36,7 @@ impl Done {
     /// All that was done so far.
     pub(super) fn so_far(metrics: &Metrics, work: &Work) -> Self {
         Self {
-            cpu: work.cpu,
+            cpu: work.spent.working,
             image: work.room(Room::Image).busy,
             vision: work.room(Room::Vision).busy,
             in_flight: work.in_flight(),

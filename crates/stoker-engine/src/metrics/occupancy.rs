@@ -1,4 +1,4 @@
-//! What batches in the making are at and what idle workers wait for, added up over time.
+//! What batches in the making are at, that workers work and what idle ones wait for, added up over time.
 //!
 //! A gauge tells what is true when somebody looks; a stage table wants to know for how long it was. So
 //! each change of the *standing* first adds the time since the change before it to what it was then.
@@ -26,7 +26,9 @@ pub struct Standing {
     pub filling: u32,
     /// Batches that are finished, and that the trainer does not have.
     pub ready: u32,
-    /// Workers that have no task.
+    /// Workers that there are.
+    pub workers: u32,
+    /// Those of them that have no task.
     pub idle: u32,
     /// Reads that wait for memory for their bytes.
     pub held_back: u32,
@@ -41,6 +43,8 @@ pub(super) struct Spent {
     pub(super) ready: Duration,
     /// Of reads that wait for memory.
     pub(super) held_back: Duration,
+    /// Of workers that have a task.
+    pub(super) working: Duration,
     /// Of workers that wait for samples.
     pub(super) idle_input: Duration,
     /// Of workers that wait for memory to fill.
@@ -125,12 +129,13 @@ impl State {
 
 impl Spent {
     fn add(&mut self, standing: &Standing, time: Duration) {
-        let Standing { bringing, missing, brought, memory, filling, ready, idle, held_back } =
-            *standing;
+        let &Standing { bringing, missing, brought, memory, filling, .. } = standing;
+        let &Standing { ready, workers, idle, held_back, .. } = standing;
         self.brought += time * brought;
         self.ready += time * ready;
         self.held_back += time * held_back;
         self.bringing += time * (bringing + missing);
+        self.working += time * workers.saturating_sub(idle);
         let of_idle = if memory > 0 {
             &mut self.idle_memory
         } else if missing > 0 {
@@ -162,6 +167,7 @@ impl Sub for Spent {
             brought: less(|it| it.brought),
             ready: less(|it| it.ready),
             held_back: less(|it| it.held_back),
+            working: less(|it| it.working),
             idle_input: less(|it| it.idle_input),
             idle_memory: less(|it| it.idle_memory),
             idle_others: less(|it| it.idle_others),
@@ -182,7 +188,7 @@ mod tests {
     /// A second of it, with two idle workers.
     fn second(standing: Standing) -> Spent {
         let mut spent = Spent::default();
-        spent.add(&Standing { idle: 2, ..standing }, Duration::from_secs(1));
+        spent.add(&Standing { workers: 5, idle: 2, ..standing }, Duration::from_secs(1));
         spent
     }
 
@@ -198,6 +204,7 @@ mod tests {
         assert_eq!(second(Standing { missing: 1, filling: 1, ..none }).idle_input, two);
         let short = second(Standing { memory: 1, missing: 1, filling: 1, ..none });
         assert_eq!((short.idle_memory, short.idle_input), (two, Duration::ZERO));
+        assert_eq!(short.working, Duration::from_secs(3));
     }
 
     #[test]

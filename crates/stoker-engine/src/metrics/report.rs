@@ -151,6 +151,7 @@ pub struct MemoryReport {
 impl Report {
     pub(super) fn of(metrics: &Metrics, waits: &Waits, bad: &BadSamples) -> Self {
         let span = waits.span().unwrap_or_default();
+        let worked = metrics.occupancy.so_far().working;
         let rooms = Room::ALL.map(|room| RoomReport::of(metrics, room, &span));
         let flaws = bad.counts.iter().map(|((room, code, outcome), samples)| FlawReport {
             room: *room,
@@ -183,7 +184,7 @@ impl Report {
             bad_samples: bad.latest.iter().cloned().collect(),
             flaws: flaws.collect(),
             workers: metrics.workers.get(),
-            worker_seconds: Duration::from_nanos(metrics.worker_nanos.get()).as_secs_f64(),
+            worker_seconds: worked.as_secs_f64(),
             wait_histogram: metrics.wait_histogram.report(),
             first_byte_histogram: metrics.fetch.first_bytes.report(),
             plots: Plots::of(metrics),

@@ -5,7 +5,7 @@
 //! all that needs a processor, and what they finish waits for the trainer. *Deliver* hands that over. Each
 //! is busy, waits for what it is to work on, or waits since what comes after it is full: then it is not
 //! what limits. Where a part has its means from a gauge at hand-overs or from times that are added up at
-//! their end, so do the figures; what waits and idles is exact ([`super::occupancy`]).
+//! their end, so do the figures; what works, waits and idles is exact ([`super::occupancy`]).
 
 use std::fmt;
 use std::time::Duration;
@@ -150,7 +150,7 @@ impl Stages {
             },
             workers: WorkersStage {
                 threads,
-                busy_share: of_workers(work.cpu),
+                busy_share: of_workers(spent.working),
                 input_share: of_workers(spent.idle_input),
                 memory_share: of_workers(spent.idle_memory),
                 others_share: of_workers(spent.idle_others),
@@ -266,7 +266,6 @@ mod tests {
     fn shares_are_of_time_and_rates_of_seconds() {
         let seconds = Duration::from_secs;
         let mut work = Work {
-            cpu: seconds(30),
             queued_tasks: seconds(20),
             first_bytes: seconds(40),
             answers: 100,
@@ -277,6 +276,7 @@ mod tests {
                 brought: seconds(50),
                 ready: seconds(15),
                 held_back: seconds(25),
+                working: seconds(30),
                 idle_input: seconds(4),
                 idle_memory: seconds(3),
                 idle_others: seconds(2),

@@ -10,8 +10,6 @@ use super::{Metrics, Room};
 /// What was done since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// Time of workers.
-    pub(super) cpu: Duration,
     /// How long tasks waited for a worker, added up.
     pub(super) queued_tasks: Duration,
     /// What each room did.
@@ -52,7 +50,6 @@ impl Work {
         });
         let fetch = &metrics.fetch;
         Self {
-            cpu: Duration::from_nanos(metrics.worker_nanos.get()),
             queued_tasks: Duration::from_nanos(metrics.queued_task_nanos.get()),
             rooms,
             first_bytes: fetch.first_bytes.total(),
@@ -95,7 +92,6 @@ impl Sub for Work {
         let time = |of: fn(&Self) -> Duration| of(&self).saturating_sub(of(&before));
         let count = |of: fn(&Self) -> u64| of(&self).saturating_sub(of(&before));
         Self {
-            cpu: time(|it| it.cpu),
             queued_tasks: time(|it| it.queued_tasks),
             rooms: std::array::from_fn(|room| self.rooms[room] - before.rooms[room]),
             first_bytes: time(|it| it.first_bytes),
