@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.processes import die_with_parent
@@ -37,7 +38,8 @@ def main() -> None:
 def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[float]]:
     """What the loop launches a second, alone and beside a loader in turns, and images a second.
 
-    There is one more turn alone than beside it.
+    There is one more turn alone than beside it. Of each turn beside it, `waited` is the share in
+    which the loop would have gone on, and others had its core.
     """
     next(batches)  # all that is needed is imported, and started
     go, images, lock = threading.Event(), [0], threading.Lock()
@@ -50,12 +52,15 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
 
     threading.Thread(target=drain, daemon=True).start()
     time.sleep(FILLING)
-    found = {"alone": [launches_per_second(seconds)], "beside": [], "images_per_second": []}
+    found = {"alone": [launches_per_second(seconds)]}
+    found |= {"beside": [], "waited": [], "images_per_second": []}
     for _ in range(pairs):
-        before, began = images[0], time.perf_counter()
+        before, waited, began = images[0], waited_seconds(), time.perf_counter()
         go.set()
         found["beside"].append(launches_per_second(seconds))
-        pace = (images[0] - before) / (time.perf_counter() - began)
+        took = time.perf_counter() - began
+        found["waited"].append((waited_seconds() - waited) / took)
+        pace = (images[0] - before) / took
         go.clear()
         with lock:
             pass  # what was begun is over
@@ -63,6 +68,12 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
         found["alone"].append(launches_per_second(seconds))
         found["images_per_second"].append(pace)
     return found
+
+
+def waited_seconds() -> float:
+    """How long this thread could have gone on, and others had its core; as Linux counts it."""
+    _, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    return int(waited) / 1e9
 
 
 def launches_per_second(seconds: float) -> float:

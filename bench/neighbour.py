@@ -123,14 +123,17 @@ def run(rival: Rival, job: Job, turns: dict[str, float], pythons: dict[str, Path
 
 def table(runs: dict[str, list[Found]]) -> str:
     """The figures as Markdown: a run is the median of its turns; medians of runs, and the range."""
-    head = ("loader", "workers", "the loop is slowed by", "from to", "images/s meanwhile")
+    by, waiting = "the loop is slowed by", "waits for its core"
+    head = ("loader", "workers", by, "from to", waiting, "images/s meanwhile")
     rows = []
     for name, found in runs.items():
         rival, workers = name.split()
         slower = [median(slowed(run)) for run in found]
-        pace = median(pace for run in found for pace in run["images_per_second"])
+        waited = median(median(run["waited"]) for run in found)
+        pace = median(median(run["images_per_second"]) for run in found)
         title, spread = named(rival).title, f"{min(slower):.1%} to {max(slower):.1%}"
-        rows.append((title, workers, f"{median(slower):.1%}", spread, f"{pace:.0f}"))
+        figures = (f"{median(slower):.1%}", spread, f"{waited:.1%}", f"{pace:.0f}")
+        rows.append((title, workers, *figures))
     return page.table(head, rows)
 
 

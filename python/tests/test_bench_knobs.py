@@ -52,16 +52,19 @@ def test_the_neighbour_is_measured_alone_and_beside_a_loader(tmp_path: Path, cap
         assert {turns: len(found) for turns, found in run.items()} == {
             "alone": 3,
             "beside": 2,
+            "waited": 2,
             "images_per_second": 2,
         }
+        assert all(0 <= share < 1 for share in run.pop("waited"))
         assert all(found > 0 for turns in run.values() for found in turns)
     assert "| stoker, u8 |" in capsys.readouterr().out
 
 
 def test_a_slower_loop_is_shown_by_how_much():
     # The machine becomes slower meanwhile, and the loop with it.
-    run = {"alone": [120.0, 80.0], "beside": [75.0], "images_per_second": [10.0]}
-    assert "| SPDL | 1 | 25.0% | 25.0% to 25.0% | 10 |" in neighbour.table({"spdl 1": [run]})
+    run = {"alone": [120.0, 80.0], "beside": [75.0], "waited": [0.1], "images_per_second": [10.0]}
+    row = "| SPDL | 1 | 25.0% | 25.0% to 25.0% | 10.0% | 10 |"
+    assert row in neighbour.table({"spdl 1": [run]})
 
 
 @pytest.mark.usefixtures("small")
