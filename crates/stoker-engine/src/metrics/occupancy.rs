@@ -1,4 +1,4 @@
-//! What batches in the making are at, that workers work and what idle ones wait for, added up over time.
+//! What batches in the making are at, and whether workers work or what they wait for, added up over time.
 //!
 //! A gauge tells what is true when somebody looks; a stage table wants to know for how long it was. So
 //! each change of the *standing* first adds the time since the change before it to what it was then.
