@@ -50,7 +50,7 @@ profile-accept: setup  ## expect of each room what it takes now
 bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (20 minutes)
 	$(BENCH)
 
-bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, and the figures go into docs/benchmarks.md (40 minutes)
+bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, and the figures go into docs/benchmarks.md (an hour)
 	$(BENCH) --docs docs/benchmarks.md
 	$(BIN)/python -m bench.depths --docs docs/benchmarks.md
 	$(BIN)/python -m bench.neighbour --docs docs/benchmarks.md
