@@ -127,11 +127,12 @@ fn too_few_requests_are_helped_by_more() {
 #[test]
 fn a_narrow_network_is_helped_by_smaller_images() {
     let narrow = || Config { total_bandwidth: Some(400_000), ..Config::default() };
-    let step = Duration::from_millis(60);
+    // Else all that the run needs may be there before its first batch is.
+    let (step, few) = (Duration::from_millis(60), json!({"engine": {"prefetch": 4}}));
     let large = store(narrow(), 60_000..=80_000);
     let small = store(narrow(), 4_000..=8_000);
-    let limited = run(&large, step, &json!({}));
-    helps(&limited, Limit::Bandwidth, "use smaller images", || run(&small, step, &json!({})));
+    let limited = run(&large, step, &few);
+    helps(&limited, Limit::Bandwidth, "use smaller images", || run(&small, step, &few));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn a_store_that_refuses_requests_is_helped_by_a_higher_limit() {
         let faults = Faults::from_json(&json!({"throttle": {"rate": rate}}).to_string()).unwrap();
         store(Config { faults, ..Config::default() }, 4_000..=8_000)
     };
-    // Else all that the run needs is there before its first batch is.
+    // As above.
     let (step, few) = (Duration::from_millis(30), json!({"engine": {"prefetch": 4}}));
     let limited = run(&throttled(30.0), step, &few);
     helps(&limited, Limit::Throttling, "ask for a higher limit", || {
