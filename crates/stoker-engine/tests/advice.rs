@@ -178,7 +178,7 @@ fn a_store_that_refuses_requests_is_helped_by_a_higher_limit() {
         let faults = Faults::from_json(&json!({"throttle": {"rate": rate}}).to_string()).unwrap();
         store(Config { faults, ..Config::default() }, 4_000..=8_000)
     };
-    // As above.
+    // Else all that the run needs is there before its first batch is.
     let (step, few) = (Duration::from_millis(30), json!({"engine": {"prefetch": 4}}));
     let limited = run(&throttled(30.0), step, &few);
     helps(&limited, Limit::Throttling, "ask for a higher limit", || {

@@ -23,8 +23,8 @@ struct Open {
 }
 
 thread_local! {
-    /// The batch that this thread works for, whose loader's it may be: guards end in the reverse of the
-    /// order in which they begin, on the thread that they began on.
+    /// The batch that this thread works for, of whichever loader. Guards end in the reverse of the order
+    /// in which they begin, on the thread that they began on.
     static BATCH: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
