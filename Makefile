@@ -78,15 +78,21 @@ test-rust: setup
 # Tests that start clusters and whole programs wait more than they work, so they run beside the others.
 PROGRAMS := $(wildcard $(addprefix python/tests/test_,$(addsuffix .py,bench cluster* demo evaluation \
             examples hand_over ladder process_life_ray ray ray_*)))
+# Each of these provokes one limit, and looks whether that is named: on two cores, others beside it are a second.
+ALONE := $(addprefix python/tests/test_bench_,sizing.py waiting.py)
 
 test-python: setup
 	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-programs test-others
+	$(MAKE) --no-print-directory test-alone
 
 test-programs:
 	$(BIN)/pytest $(PROGRAMS)
 
 test-others:
-	$(BIN)/pytest python/tests $(addprefix --ignore=,$(PROGRAMS))
+	$(BIN)/pytest python/tests $(addprefix --ignore=,$(PROGRAMS) $(ALONE))
+
+test-alone:
+	$(BIN)/pytest $(ALONE)
 
 gpu: setup  ## on a machine with a GPU: its tests, then what copies to it cost (2 minutes)
 	$(BIN)/pytest -v python/tests/test_gpu.py

@@ -56,7 +56,8 @@ class Scenario:
     """What is to be said to be the limit."""
     words: str
     pace: float
-    """Seconds of a step, as a share of what one batch takes without a trainer."""
+    """Seconds of a step, as a share of what the limit lets a batch take; of a slow trainer, of what
+    all else does."""
     recipe: dict[str, Any] = field(default_factory=dict)
     """By section, over what all scenarios have."""
     profile: str = "hot"
@@ -151,10 +152,7 @@ def run(scenario: Scenario, arguments: argparse.Namespace, scratch: Path) -> dic
     with store(scratch, scenario.profile) as endpoint:
         asked = Asked(scenario, endpoint, arguments.measure, scratch)
         said = forecast(recipe, asked, 0.001)
-        # First what a batch takes without a trainer; then for the step that follows from it.
-        floors = dict(map(tuple, said["forecast"]["floors"]))
-        slowest = max(seconds for limit, seconds in floors.items() if limit != "trainer")
-        step = scenario.pace * slowest
+        step = scenario.pace * floor(said["forecast"]["floors"], scenario.limit)
         said = forecast(recipe, asked, step)
     limit = [] if scenario.network is None else ["--bandwidth", str(scenario.network)]
     with store(scratch, scenario.profile, *limit) as endpoint:
@@ -171,6 +169,13 @@ def run(scenario: Scenario, arguments: argparse.Namespace, scratch: Path) -> dic
         and (off <= WITHIN * seen or max(said_wait, seen) < NO_WAIT),
         "forecast": said,
     }
+
+
+def floor(floors: list[tuple[str, float]], limit: str) -> float:
+    """Seconds that a batch takes at least for what is to be the limit, whatever else was slow while
+    it was measured."""
+    others = {name: seconds for name, seconds in floors if name != "trainer"}
+    return others.get(limit) or max(others.values())
 
 
 @contextmanager

@@ -38,6 +38,13 @@ def test_a_forecast_is_near_what_a_trainer_waits(
     assert capsys.readouterr().out.strip() in page.read_text()
 
 
+def test_a_step_goes_by_the_floor_of_what_is_to_be_the_limit():
+    floors = [["trainer", 0.9], ["cores", 0.4], ["bandwidth", 0.1]]
+    assert sizing.floor(floors, "bandwidth") == 0.1
+    assert sizing.floor(floors, "trainer") == 0.4
+    assert sizing.floor(floors, "memory") == 0.4
+
+
 def test_no_wait_is_no_wait_and_a_wrong_forecast_is_marked():
     assert sizing.off_by({"said": 0.0, "seen": 0.01, "right": True}) == "nothing"
     assert sizing.off_by({"said": 0.55, "seen": 0.5, "right": True}) == "+10%"
