@@ -28,11 +28,11 @@ class Report(SimpleNamespace):
     """Why it was, of the latest 1024 batches (for a `RayLoader`, of the last minute); None before
     the ninth.
 
-    `limit` is `trainer`, `hand-over`, `network` (a `RayLoader`'s), `cores`, `large-image`,
-    `memory`, `throttling`, `requests`, `bandwidth` or `latency`; `words` say it with numbers, and
-    what would help. `workers_busy` is a share of their time, `requests_in_flight` a mean;
-    `bytes_per_second` came from the store. The trainer was blocked `bytes_blocked_seconds` while
-    samples were brought in, `memory_blocked_seconds` while its batch waited for memory,
+    `limit` is `trainer`, `hand-over`, `network` (a `RayLoader`'s), `cores`, `busy-machine`,
+    `large-image`, `memory`, `throttling`, `requests`, `bandwidth` or `latency`; `words` say it with
+    numbers, and what would help. `workers_busy` is a share of their time, `requests_in_flight` a
+    mean; `bytes_per_second` came from the store. The trainer was blocked `bytes_blocked_seconds`
+    while samples were brought in, `memory_blocked_seconds` while its batch waited for memory,
     `pixels_blocked_seconds` while it was filled, `hand_over_blocked_seconds` while it was finished
     and on its way.
 
@@ -52,7 +52,8 @@ class Report(SimpleNamespace):
     `requests_per_second`, `bytes_per_second`, `request_seconds` and `first_byte_seconds` of one,
     `batch_seconds` until all samples of a batch are there.
 
-    `workers`: `threads`, which worked for `busy_share` of their time, and waited for samples
+    `workers`: `threads`, which worked for `busy_share` of their time (in `delayed_share` they had
+    work, and others had the cores; Linux alone tells it), and waited for samples
     (`input_share`), for memory to fill (`memory_share`), while others had all that there was to do
     (`others_share`), and since all that may be made was finished (`trainer_share`); `queued_tasks`,
     `images_per_second`, `bytes_per_second` (of patches).
@@ -118,6 +119,10 @@ class Report(SimpleNamespace):
     worker_seconds: float
     """That they worked up to now, added up: the rooms' work, which counts when it is done, and what
     is between."""
+    worker_delay_seconds: float
+    """That they had work while others had the cores, added up; 0 where the system does not tell."""
+    process_seconds: float
+    """Processor time of the process (of a `RayLoader`, of those of its workers), for all it did."""
     wait_histogram: SimpleNamespace
     """Waits for single batches, the first one apart, since the beginning: `counts` by step, whose
     upper ends are `bounds_seconds` (one less: the last step has none), and `sum_seconds`."""

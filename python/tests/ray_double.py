@@ -74,6 +74,8 @@ class Maker:
             "memory": memory,
             "workers": self.threads,
             "worker_seconds": busy,
+            "worker_delay_seconds": 0.0,
+            "process_seconds": busy,
             "first_byte_histogram": NONE,
         }
         return SimpleNamespace(as_dict=lambda: numbers)
@@ -191,6 +193,8 @@ class Front:
             "flaws": [],
             "workers": 0,
             "worker_seconds": 0.0,
+            "worker_delay_seconds": 0.0,
+            "process_seconds": 0.0,
             "wait_histogram": NONE,
             "first_byte_histogram": NONE,
         }

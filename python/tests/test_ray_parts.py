@@ -27,6 +27,8 @@ def numbers(items=1, read=100, busy=0.5, workers=2):
         "memory": {"compressed_bytes": read},
         "workers": workers,
         "worker_seconds": busy,
+        "worker_delay_seconds": busy / 4,
+        "process_seconds": busy * 2,
         "first_byte_histogram": {
             "bounds_seconds": [0.1],
             "counts": [items, 1],
@@ -57,6 +59,8 @@ def test_the_numbers_of_engines_are_added_and_those_of_the_dead_are_kept():
     steps = {"bounds_seconds": [0.1], "counts": [13, 5], "sum_seconds": 2.5}
     assert total["first_byte_histogram"] == steps
     assert total["worker_seconds"] == total["rooms"][0]["busy_seconds"]
+    assert total["worker_delay_seconds"] == total["worker_seconds"] / 4
+    assert total["process_seconds"] == total["worker_seconds"] * 2
     assert counts.fetched(known.reports("b")) == 530
     assert (known.made_bytes, known.pulled_bytes) == (600, 200)
 

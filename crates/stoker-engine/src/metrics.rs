@@ -7,6 +7,8 @@
 mod advice;
 mod blame;
 mod cache;
+mod core_time;
+mod evidence;
 mod families;
 mod fetch;
 mod forecast;
@@ -38,9 +40,11 @@ use crate::error::{BadSample, Outcome};
 use history::{Done, History};
 use work::Work;
 
-pub use advice::{Advice, Evidence, Limit, Limits};
+pub use advice::{Advice, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
 pub use cache::{CacheMeter, CacheReport};
+pub use core_time::{CoreMeter, CoreTime};
+pub use evidence::Evidence;
 pub use families::{Family, Kind, Point, Value, families};
 pub use fetch::{FetchMeter, FetchReport};
 pub use forecast::{Ahead, Cost, FlatOut, Forecast, Job, Machine, Needs};
@@ -277,6 +281,8 @@ pub struct Metrics {
     pub queued_task_nanos: Counter,
     /// What batches in the making and workers are at, over time.
     pub occupancy: Occupancy,
+    /// What workers had of the cores; added when a task is done.
+    pub cores: CoreMeter,
     /// What may be used, once that is known.
     pub limits: OnceLock<Limits>,
     /// Waits for single batches, the first one apart.

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::collections::VecDeque;
-use std::thread::sleep;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, available_parallelism, sleep};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -143,6 +145,40 @@ fn busy_workers_are_the_limit_until_the_trainer_is_slower() {
     helps(&limited, Limit::Cores, "more cores", || {
         run(&server, Duration::from_millis(400), &workers)
     });
+}
+
+/// Threads that have all cores to do nothing with, until it is dropped.
+struct Others(Arc<AtomicBool>);
+
+impl Others {
+    fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        for _ in 0..available_parallelism().unwrap().get() {
+            let over = Arc::clone(&over);
+            let spin = move || while !over.load(Ordering::Relaxed) {};
+            Builder::new().name("other".to_owned()).spawn(spin).unwrap();
+        }
+        Self(over)
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn workers_whose_cores_others_have_are_helped_by_an_end_of_these() {
+    let server = store(Config::default(), 900_000..=1_000_000);
+    let run = || run(&server, Duration::from_millis(60), &json!({"engine": {"memory": "1GiB"}}));
+    let others = Others::start();
+    let limited = run();
+    drop(others);
+    helps(&limited, Limit::BusyMachine, "other threads of its process have", run);
+    let workers = &limited.stages.as_ref().unwrap().workers;
+    assert!(workers.delayed_share > workers.busy_share / 3.0, "{limited}");
+    assert!(limited.to_string().contains("workers had work and no core for"), "{limited}");
 }
 
 /// The arenas hold six of these batches, and the trainer has all of them while it trains, and lets go of one

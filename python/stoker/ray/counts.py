@@ -10,6 +10,9 @@ from stoker.ray.evidence import Evidence, Lately, added, ended
 Numbers = dict[str, Any]
 """A `stoker.Report` as a dict."""
 
+SUMS = ("workers", "worker_seconds", "worker_delay_seconds", "process_seconds")
+"""What of an engine's report is simply added."""
+
 ROOMS = ("plan", "dataset", "fetch", "image", "vision", "text", "pack", "engine")
 """In the order that data flows."""
 
@@ -164,8 +167,7 @@ def merged(reports: list[Numbers]) -> Numbers:
         "rooms": sorted(rooms.values(), key=lambda room: ROOMS.index(room["room"])),
         "fetch": _sum([numbers["fetch"] for numbers in reports]),
         "memory": _sum([numbers["memory"] for numbers in reports]),
-        "workers": sum(numbers["workers"] for numbers in reports),
-        "worker_seconds": sum(numbers["worker_seconds"] for numbers in reports),
+        **{name: sum(numbers[name] for numbers in reports) for name in SUMS},
         "first_byte_histogram": _steps([numbers["first_byte_histogram"] for numbers in reports]),
     }
 

@@ -16,6 +16,7 @@ Evidence = dict[str, float]
 LIMITS = (
     "data_workers",
     "workers",
+    "usable_cores",
     "most_requests",
     "requests_now",
     "compressed_limit_bytes",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WAIT = 0.05
 """Share of its time that a trainer may wait before a reason is looked for."""
 
-MADE = ("rooms", "fetch", "memory", "workers", "worker_seconds", "first_byte_histogram")
+MADE = ("rooms", "fetch", "memory", *counts.SUMS, "first_byte_histogram")
 """What of a report the workers know."""
 
 BUSY = 0.7

@@ -1,14 +1,14 @@
 //! What batches cost: the real loader, first flat out, then with one batch at a time.
 //!
 //! Flat out, nothing waits for a trainer, so whatever limits the loader shows. One at a time, nothing
-//! waits for anything else, which is how long a batch takes on its way. All sums are differences between
-//! two reports, so that the start (threads, connections, memory that is mapped) is not in them.
+//! waits for anything else, which is how long a batch takes on its way, and nothing is brought in but what
+//! is in the batches that are taken. All sums are differences between two reports, so that the start
+//! (threads, connections, memory that is mapped) is not in them.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use stoker_engine::loader::{Loader, Next};
-use stoker_engine::metrics::{Cost, FlatOut, Limit, Report, Room};
+use stoker_engine::metrics::{Cost, FlatOut, Limit, Report, Room, RoomReport};
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
 
@@ -30,8 +30,9 @@ const FIRST_ALONE: u64 = 2;
 /// Share of their time from which on workers are what is short, as in the report.
 const BUSY: f64 = 0.85;
 
-/// Ticks of the system's clock for processes; the same on all of Linux.
-const TICKS: f64 = 100.0;
+/// Share of the workers' time in which others had their cores, from which on it is left out: they need not be
+/// there where the job will run. A little of it is everywhere, for the sake of requests and of the system.
+const CROWDED: f64 = 0.25;
 
 /// What was measured.
 pub(super) struct Measured {
@@ -48,13 +49,8 @@ struct Taken {
     batches: u64,
     seconds: f64,
     shipped_bytes: u64,
-    before: Snapshot,
-    after: Snapshot,
-}
-
-struct Snapshot {
-    report: Report,
-    processor_seconds: f64,
+    before: Report,
+    after: Report,
 }
 
 /// Measures for about so many seconds; nothing after Ctrl-C.
@@ -86,7 +82,7 @@ pub(super) fn measure(recipe: Recipe, seconds: f64) -> Result<Option<Measured>, 
     bar.finish_and_clear();
     let batches = [&warm, &flat_out, &first, &alone].iter().map(|taken| taken.batches).sum();
     Ok(Some(Measured {
-        cost: cost(&warm, &flat_out, &alone),
+        cost: cost(&flat_out, &alone),
         shares: shares(&flat_out),
         batches,
         seconds: begun.elapsed().as_secs_f64(),
@@ -100,7 +96,7 @@ fn take(
     (share, least): (f64, u64),
     go_on: impl Fn(u64) -> bool,
 ) -> Result<Option<Taken>, Failure> {
-    let before = Snapshot::of(loader);
+    let before = loader.report();
     let (since, mut batches, mut shipped_bytes) = (Instant::now(), 0, 0);
     while batches < least || since.elapsed().as_secs_f64() < share * seconds {
         if !go_on(batches) {
@@ -120,63 +116,56 @@ fn take(
         }
     }
     let seconds = since.elapsed().as_secs_f64();
-    Ok(Some(Taken { batches, seconds, shipped_bytes, before, after: Snapshot::of(loader) }))
+    Ok(Some(Taken { batches, seconds, shipped_bytes, before, after: loader.report() }))
 }
 
-impl Snapshot {
-    fn of(loader: &Loader) -> Self {
-        Self { report: loader.report(), processor_seconds: processor_seconds() }
-    }
-
-    fn room(&self, room: Room, of: fn(&stoker_engine::metrics::RoomReport) -> f64) -> f64 {
-        self.report.rooms.iter().find(|it| it.room == room).map_or(0.0, of)
-    }
+fn of_room(report: &Report, room: Room, of: fn(&RoomReport) -> f64) -> f64 {
+    report.rooms.iter().find(|it| it.room == room).map_or(0.0, of)
 }
 
 impl Taken {
     /// How much something grew.
-    fn grew(&self, of: impl Fn(&Snapshot) -> f64) -> f64 {
+    fn grew(&self, of: impl Fn(&Report) -> f64) -> f64 {
         (of(&self.after) - of(&self.before)).max(0.0)
     }
 
     /// The same, for each of its batches.
-    fn each(&self, of: impl Fn(&Snapshot) -> f64) -> f64 {
+    fn each(&self, of: impl Fn(&Report) -> f64) -> f64 {
         self.grew(of) / self.batches.max(1) as f64
     }
 }
 
-/// How much something grew from one moment to another for each sample that was brought in meanwhile:
-/// samples are brought in ahead, and not evenly.
-fn brought_in(before: &Snapshot, after: &Snapshot, of: impl Fn(&Snapshot) -> f64) -> f64 {
-    let grew = |of: &dyn Fn(&Snapshot) -> f64| (of(after) - of(before)).max(0.0);
-    grew(&of) / grew(&|it| it.room(Room::Dataset, |room| room.items as f64)).max(1.0)
-}
-
 /// What a batch costs.
-fn cost(warm: &Taken, flat_out: &Taken, alone: &Taken) -> Cost {
-    // Of few samples all may be there before the loader runs evenly.
-    let brought_in = |of: &dyn Fn(&Snapshot) -> f64| brought_in(&warm.before, &flat_out.after, of);
-    let samples = flat_out.each(|it| it.report.samples as f64);
-    let worker_seconds = flat_out.each(|it| it.report.worker_seconds);
-    let processor_seconds = flat_out.each(|it| it.processor_seconds);
-    let requests = |it: &Snapshot| it.report.fetch.requests as f64;
+fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
+    let samples = flat_out.each(|it| it.samples as f64);
+    let at_work = flat_out.each(|it| it.worker_seconds);
+    let delayed = flat_out.each(|it| it.worker_delay_seconds).min(at_work);
+    let delayed_seconds = if delayed >= CROWDED * at_work { delayed } else { 0.0 };
+    let worker_seconds = at_work - delayed_seconds;
+    let process_seconds = flat_out.each(|it| it.process_seconds);
+    // Flat out, some of what is brought in is of batches that nobody has yet, and more or less of it each time.
+    let brought_in = |of: &dyn Fn(&Report) -> f64| {
+        samples * alone.grew(of) / alone.grew(|it| it.samples as f64).max(1.0)
+    };
+    let requests = |it: &Report| it.fetch.requests as f64;
     let asked = alone.grew(requests);
-    let waited = |it: &Snapshot| it.room(Room::Fetch, |room| room.busy_seconds);
+    let waited = |it: &Report| of_room(it, Room::Fetch, |room| room.busy_seconds);
     let seconds = flat_out.seconds / flat_out.batches.max(1) as f64;
-    let workers = flat_out.after.report.workers as f64;
-    let busy = worker_seconds / (seconds * workers.max(1.0));
-    let advised = flat_out.after.report.advice.as_ref().map(|advice| advice.limit);
+    let workers = flat_out.after.workers as f64;
+    let busy = at_work / (seconds * workers.max(1.0));
+    let advised = flat_out.after.advice.as_ref().map(|advice| advice.limit);
     let limit = match advised {
         _ if busy >= BUSY => Limit::Cores,
         // The start was in it.
-        Some(Limit::Cores) | None => Limit::Trainer,
+        Some(Limit::Cores | Limit::BusyMachine) | None => Limit::Trainer,
         Some(limit) => limit,
     };
     Cost {
         samples,
         worker_seconds,
-        other_seconds: (processor_seconds - worker_seconds).max(0.0),
-        fetched_bytes: samples * brought_in(&|it| it.room(Room::Fetch, |room| room.bytes as f64)),
+        delayed_seconds,
+        other_seconds: (process_seconds - worker_seconds).max(0.0),
+        fetched_bytes: brought_in(&|it| of_room(it, Room::Fetch, |room| room.bytes as f64)),
         shipped_bytes: flat_out.shipped_bytes as f64 / flat_out.batches.max(1) as f64,
         requests: samples * brought_in(&requests),
         // Local files are read, not asked for.
@@ -187,32 +176,9 @@ fn cost(warm: &Taken, flat_out: &Taken, alone: &Taken) -> Cost {
 }
 
 fn shares(taken: &Taken) -> [f64; 3] {
-    let busy = |room| taken.grew(|it| it.room(room, |room| room.busy_seconds));
+    let busy = |room| taken.grew(|it| of_room(it, room, |room| room.busy_seconds));
     let (image, vision) = (busy(Room::Image), busy(Room::Vision));
     let rest = [Room::Dataset, Room::Text, Room::Pack].map(busy).iter().sum::<f64>();
     let all = (image + vision + rest).max(f64::MIN_POSITIVE);
     [image, vision, rest].map(|part| part / all)
-}
-
-/// Processor time of this process; 0 where the system does not tell it.
-fn processor_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, which may hold anything, ends with the last parenthesis.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
-    ticks.sum::<f64>() / TICKS
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_is_seen_in_the_processor_time() {
-        let (before, since) = (processor_seconds(), Instant::now());
-        while processor_seconds() <= before {
-            assert!(since.elapsed() < Duration::from_secs(30), "no time passes");
-            std::hint::black_box((0..100_000_u64).fold(0, |sum, n| sum ^ n));
-        }
-    }
 }

@@ -126,7 +126,10 @@ impl Sizing<'_> {
                 });
                 format!("it is the limit itself{next}")
             }
-            Limit::Cores => format!("cores are the limit: {}", Self::cores(needs, cost)),
+            // As measured it is never others: their share is left out.
+            Limit::Cores | Limit::BusyMachine => {
+                format!("cores are the limit: {}", Self::cores(needs, cost))
+            }
             Limit::HandOver => {
                 "the hand-over to the trainer's process is the limit: give that process a \
                                 core of its own"
@@ -201,6 +204,14 @@ impl Sizing<'_> {
                 first.needs.store_requests
             ));
         }
+        let Cost { worker_seconds, delayed_seconds, .. } = self.measured.cost;
+        if delayed_seconds > 0.0 {
+            notes.push(format!(
+                "while this was measured, others had the workers' cores for {:.0} % of the time; it is \
+                 left out, but what else was measured is slow: measure again where nothing else runs",
+                100.0 * delayed_seconds / (worker_seconds + delayed_seconds)
+            ));
+        }
         let measured = self.measured.cost.flat_out.workers;
         if self.machine.cores > 4.0 * measured {
             notes.push(format!(
@@ -255,6 +266,7 @@ fn called(limit: Limit) -> &'static str {
     match limit {
         Limit::Trainer => "nothing",
         Limit::Cores => "cores",
+        Limit::BusyMachine => "others, who had the cores",
         Limit::LargeImage => "single large images",
         Limit::Memory => "memory",
         Limit::Throttling => "the store's limit on requests",

@@ -2,6 +2,7 @@
 //! thread does the same to the same metrics. The number of events follows from the report of a real run, and
 //! the time of an event is measured a million times: what comes out is a bound, and as good on a noisy machine.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stoker_engine::metrics::{Blame, Metrics, Phase, Progress, Report, Room, Wait, nanos};
+use stoker_engine::metrics::{
+    Blame, CoreTime, Metrics, Phase, Progress, Report, Room, Wait, nanos,
+};
 
 use crate::turns::turn;
 use crate::{BATCH, loader};
+
+thread_local! {
+    /// Each worker has its own.
+    static CORES: RefCell<CoreTime> = RefCell::new(CoreTime::of_this_thread());
+}
 
 /// How often an event is timed.
 const TIMES: u32 = 1_000_000;
@@ -98,6 +106,7 @@ fn events() -> Vec<(&'static str, f64)> {
         let since = Instant::now();
         drop(metrics.trace.span("a task", Vec::new));
         metrics.queued_task_nanos.add(nanos(since.elapsed()));
+        CORES.with_borrow_mut(|cores| cores.count(&metrics.cores));
     };
     let idle = |metrics: &Arc<Metrics>| drop(metrics.occupancy.hold(|standing| &mut standing.idle));
     let request = |metrics: &Arc<Metrics>| {

@@ -72,6 +72,7 @@ impl Flow {
         let compressed = compressed - rooms.fetcher.cache_memory();
         rooms.metrics.limits.get_or_init(|| Limits {
             workers: workers as u64,
+            cores: machine::cores(1) as u64,
             requests: rooms.recipe.fetch.concurrency.into(),
             compressed_bytes: compressed,
             batch_bytes: batches,

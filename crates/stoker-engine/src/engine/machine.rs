@@ -40,7 +40,7 @@ fn default_memory(ranks: u32) -> u64 {
 }
 
 /// Cores that the process may run on, shared by so many ranks.
-fn cores(ranks: u32) -> usize {
+pub(super) fn cores(ranks: u32) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores / ranks as usize).max(1)
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 use crate::image::Decoder;
-use crate::metrics::{Metrics, Stopwatch, nanos};
+use crate::metrics::{CoreTime, Metrics, Stopwatch, nanos};
 use crate::vision::Scratch;
 
 /// By how much the threads are nicer than the trainer's: where both want a core, a worker gets a
@@ -86,7 +86,23 @@ struct Queue {
     tickets: u64,
     /// Threads that wait for a task.
     idle: usize,
+    /// How many of them there is none for: one that was woken for a task may not have a core yet.
+    spare: usize,
     stopped: bool,
+}
+
+impl Queue {
+    /// Takes note of threads that went idle or have a task.
+    fn settle(&mut self, metrics: &Metrics) {
+        let spare = self.idle.saturating_sub(self.tasks.len());
+        let before = std::mem::replace(&mut self.spare, spare);
+        if spare != before {
+            // Those of the other loaders of these metrics, should there be any, stay.
+            metrics.occupancy.change(|standing| {
+                standing.idle = standing.idle.saturating_add_signed(spare as i32 - before as i32);
+            });
+        }
+    }
 }
 
 #[derive(Default)]
@@ -125,10 +141,9 @@ impl Workers {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// How many of them have nothing to do.
-    pub(super) fn idle(&self) -> usize {
-        let queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.idle.saturating_sub(queue.tasks.len())
+    /// For how many of them there is nothing to do.
+    pub(super) fn spare(&self) -> usize {
+        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).spare
     }
 
     /// Queues a task. The future ends with what it returned, with [`Error::Stopped`] if the workers
@@ -155,6 +170,7 @@ impl Workers {
             let ticket = queue.tickets;
             queue.tickets += 1;
             queue.tasks.insert((turn, ticket), Task { job, since: Stopwatch::start() });
+            queue.settle(&self.metrics);
             self.shared.changed.notify_one();
         }
         drop(queue);
@@ -166,6 +182,7 @@ impl Workers {
         let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.stopped = true;
         let forgotten = std::mem::take(&mut queue.tasks);
+        queue.settle(&self.metrics);
         self.shared.changed.notify_all();
         drop(queue);
         drop(forgotten);
@@ -190,26 +207,29 @@ fn work(shared: &Shared, metrics: &Metrics) {
     give_way();
     let _one_more = metrics.occupancy.hold(|standing| &mut standing.workers);
     let mut bench = Bench::default();
+    let mut cores = CoreTime::of_this_thread();
     loop {
         let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let (turn, task) = loop {
             if let Some(((turn, _), task)) = queue.tasks.pop_first() {
+                queue.settle(metrics);
                 break (turn, task);
             }
             if queue.stopped {
                 return;
             }
             queue.idle += 1;
-            let idle = metrics.occupancy.hold(|standing| &mut standing.idle);
+            queue.settle(metrics);
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            drop(idle);
             queue.idle -= 1;
+            queue.settle(metrics);
         };
         drop(queue);
         metrics.queued_task_nanos.add(nanos(task.since.elapsed()));
         let span = metrics.trace.span(turn.name(), || vec![("batch", turn.batch.into())]);
         (task.job)(&mut bench);
         drop(span);
+        cores.count(&metrics.cores);
     }
 }
 
@@ -284,7 +304,7 @@ mod tests {
             wait.recv().unwrap();
         });
         begun.recv().unwrap();
-        while workers.idle() != 1 {
+        while workers.spare() != 1 {
             std::thread::yield_now();
         }
         let (since, before) = (Instant::now(), metrics.report().worker_seconds);

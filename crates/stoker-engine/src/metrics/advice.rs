@@ -2,17 +2,15 @@
 //!
 //! The rule looks at the latest batches. A trainer that hardly waits is itself the limit. Otherwise it is what
 //! the batches that the trainer was blocked for were at meanwhile ([`Blame`]). Those that were finished were
-//! late on their way. Where all workers are busy, cores are short; where they are not, it is memory, one large
-//! image, or bytes. Bytes are slow in five ways, which the requests tell apart.
+//! late on their way. Where all workers are busy, cores are short, or others have them; where they are not, it
+//! is memory, one large image, or bytes. Bytes are slow in five ways, which the requests tell apart.
 //!
-//! [`Evidence`] is all that the rule knows, in numbers that can be added: of one loader, or of many data
-//! workers and the rank that they work for. What is said of it is in [`super::words`].
+//! [`Evidence`] is all that the rule knows. What is said of it is in [`super::words`].
 
 use serde::{Deserialize, Serialize};
 
-use super::blame::Blame;
-use super::waits::{Span, Waits};
-use super::{Metrics, Room};
+use super::waits::Waits;
+use super::{Evidence, Metrics};
 
 /// Share of the time that a trainer may wait before a reason is looked for.
 pub(super) const WAIT: f64 = 0.02;
@@ -36,11 +34,16 @@ const MOST: f64 = 0.5;
 /// With a trainer that does nothing itself, no number ends the wait.
 const HOPELESS: f64 = 0.95;
 
+/// Share of the time that workers might have run, from which on it is others who have the cores.
+const DELAYED: f64 = 0.3;
+
 /// What the engine may use, as the report compares it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
     /// Worker threads.
     pub workers: u64,
+    /// Cores that this process may run on.
+    pub cores: u64,
     /// Requests in flight.
     pub requests: u64,
     /// Compressed bytes.
@@ -70,6 +73,8 @@ pub enum Limit {
     Network,
     /// Processor time of the workers.
     Cores,
+    /// Others, who have the cores that the workers need.
+    BusyMachine,
     /// One large image that a batch waits for while workers are idle.
     LargeImage,
     /// `engine.memory`.
@@ -86,11 +91,12 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Trainer,
         Self::HandOver,
         Self::Network,
         Self::Cores,
+        Self::BusyMachine,
         Self::LargeImage,
         Self::Memory,
         Self::Throttling,
@@ -106,6 +112,7 @@ impl Limit {
             Self::HandOver => "hand-over",
             Self::Network => "network",
             Self::Cores => "cores",
+            Self::BusyMachine => "busy-machine",
             Self::LargeImage => "large-image",
             Self::Memory => "memory",
             Self::Throttling => "throttling",
@@ -147,108 +154,7 @@ pub struct Advice {
     pub pace_needed: Option<f64>,
 }
 
-/// What is known of some time, in numbers that can be added and subtracted; the limits are those at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Evidence {
-    /// Batches handed over.
-    pub batches: f64,
-    /// The time.
-    pub wall_seconds: f64,
-    /// Of it, the trainer was blocked.
-    pub blocked_seconds: f64,
-    /// Of that, while samples were brought in and measured.
-    pub bytes_blocked_seconds: f64,
-    /// While the batch waited for memory.
-    pub memory_blocked_seconds: f64,
-    /// While it was filled.
-    pub pixels_blocked_seconds: f64,
-    /// While it was finished, in this process or on this machine.
-    pub hand_over_blocked_seconds: f64,
-    /// While it was finished, and came over a network.
-    pub network_blocked_seconds: f64,
-    /// Time of workers at work.
-    pub cpu_seconds: f64,
-    /// Of it, decoding.
-    pub image_seconds: f64,
-    /// Of it, resizing and patches.
-    pub vision_seconds: f64,
-    /// Of it, other rooms.
-    pub other_seconds: f64,
-    /// How long requests took, added up.
-    pub request_seconds: f64,
-    /// From requests to the headers of their good answers, added up.
-    pub first_byte_seconds: f64,
-    /// Good answers.
-    pub answers: f64,
-    /// Requests, retries among them.
-    pub requests: f64,
-    /// Answers that asked for patience.
-    pub throttled: f64,
-    /// Bytes that came.
-    pub fetched_bytes: f64,
-    /// For how long batches were brought in, added up.
-    pub bringing_seconds: f64,
-    /// In which reads waited for memory.
-    pub held_back_seconds: f64,
-    /// Time of workers that waited since batches had no memory to be filled.
-    pub memory_idle_seconds: f64,
-    /// Time of those that waited while others had all that there was to fill.
-    pub others_idle_seconds: f64,
-    /// Engines elsewhere that make the batches; none where this one does.
-    pub data_workers: f64,
-    /// Worker threads of all of them.
-    pub workers: f64,
-    /// Requests that may be in flight, by the recipe.
-    pub most_requests: f64,
-    /// Those that may now, by what the store can bear.
-    pub requests_now: f64,
-    /// Memory for compressed bytes.
-    pub compressed_limit_bytes: f64,
-    /// Memory for batches.
-    pub batch_limit_bytes: f64,
-    /// Share of the workers whose pixels leave as `u8`, added up: all or none.
-    pub u8_workers: f64,
-}
-
 impl Evidence {
-    pub(super) fn of(metrics: &Metrics, span: &Span) -> Self {
-        let limits = metrics.limits.get().copied().unwrap_or_default();
-        let Span { batches, blocked, wall, blame, work } = span;
-        let Blame { bytes, memory, pixels, hand_over } = blame;
-        let (image, vision) = (work.room(Room::Image).busy, work.room(Room::Vision).busy);
-        Self {
-            batches: *batches as f64,
-            wall_seconds: wall.as_secs_f64(),
-            blocked_seconds: blocked.as_secs_f64(),
-            bytes_blocked_seconds: bytes.as_secs_f64(),
-            memory_blocked_seconds: memory.as_secs_f64(),
-            pixels_blocked_seconds: pixels.as_secs_f64(),
-            hand_over_blocked_seconds: hand_over.as_secs_f64(),
-            network_blocked_seconds: 0.0,
-            cpu_seconds: work.spent.working.as_secs_f64(),
-            image_seconds: image.as_secs_f64(),
-            vision_seconds: vision.as_secs_f64(),
-            other_seconds: work.in_rooms().saturating_sub(image + vision).as_secs_f64(),
-            request_seconds: work.in_flight().as_secs_f64(),
-            first_byte_seconds: work.first_bytes.as_secs_f64(),
-            answers: work.answers as f64,
-            requests: work.requests as f64,
-            throttled: work.throttled as f64,
-            fetched_bytes: work.bytes() as f64,
-            bringing_seconds: work.spent.bringing.as_secs_f64(),
-            held_back_seconds: work.spent.some_held_back.as_secs_f64(),
-            memory_idle_seconds: work.spent.idle_memory.as_secs_f64(),
-            others_idle_seconds: work.spent.idle_others.as_secs_f64(),
-            data_workers: 0.0,
-            workers: limits.workers as f64,
-            most_requests: limits.requests as f64,
-            requests_now: metrics.fetch.limit.get() as f64,
-            compressed_limit_bytes: limits.compressed_bytes as f64,
-            batch_limit_bytes: limits.batch_bytes as f64,
-            u8_workers: if limits.is_u8 { limits.workers as f64 } else { 0.0 },
-        }
-    }
-
     /// What it tells, if it is enough.
     pub fn advice(&self) -> Option<Advice> {
         if self.batches < ENOUGH || self.wall_seconds <= 0.0 {
@@ -278,6 +184,17 @@ impl Evidence {
 
     pub(super) fn busy(&self) -> f64 {
         (self.cpu_seconds / (self.wall_seconds * self.workers.max(1.0))).min(1.0)
+    }
+
+    /// So many cores the workers had, in the mean.
+    pub(super) fn cores_had(&self) -> f64 {
+        self.on_core_seconds / self.wall_seconds
+    }
+
+    /// Whether others have the cores. More workers than cores keep those from each other, and need more.
+    fn is_crowded_out(&self) -> bool {
+        let (had, lacked) = (self.on_core_seconds, self.delayed_seconds);
+        lacked > DELAYED * (had + lacked) && self.cores_had() < FULL * self.usable_cores
     }
 
     pub(super) fn in_flight(&self) -> f64 {
@@ -326,7 +243,7 @@ impl Evidence {
         } else if late > making {
             Limit::HandOver
         } else if self.busy() >= BUSY {
-            Limit::Cores
+            if self.is_crowded_out() { Limit::BusyMachine } else { Limit::Cores }
         } else if memory > bytes.max(pixels) {
             Limit::Memory
         } else if pixels > bytes {
@@ -336,10 +253,12 @@ impl Evidence {
         }
     }
 
-    /// Batches are filled, and some workers idle: the others of them have all there is, or what more there is
-    /// has no memory.
+    /// Batches are filled, and some workers idle: the others of them have all there is and get no core for it,
+    /// or it is one image, or what more there is has no memory.
     fn limit_of_idle_workers(&self) -> Limit {
-        if self.memory_idle_seconds > self.others_idle_seconds {
+        if self.is_crowded_out() {
+            Limit::BusyMachine
+        } else if self.memory_idle_seconds > self.others_idle_seconds {
             Limit::Memory
         } else {
             Limit::LargeImage

@@ -48,6 +48,8 @@ pub struct Cost {
     pub samples: f64,
     /// Seconds of workers, added up.
     pub worker_seconds: f64,
+    /// Not in these: seconds in which others had the cores, where they were many.
+    pub delayed_seconds: f64,
     /// Processor seconds besides: requests, encryption.
     pub other_seconds: f64,
     /// Bytes that come from the store.
@@ -264,7 +266,7 @@ fn as_measured(cost: &Cost, machine: &Machine, job: Job) -> Option<(Limit, f64)>
     let sharing = match limit {
         // Computed from what was measured, for any number of cores; and what a card brings, where it is
         // said, whatever the one here does.
-        Limit::Cores | Limit::Trainer => return None,
+        Limit::Cores | Limit::BusyMachine | Limit::Trainer => return None,
         Limit::Bandwidth if machine.network.is_some() => return None,
         Limit::Bandwidth | Limit::Network => machine.here(job.gpus),
         Limit::Throttling => job.gpus as f64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::waits::Span;
+use super::work::process_time;
 use super::{
     Advice, BadSamples, FetchReport, HistogramReport, Metrics, Plots, Room, Stages, Waits,
 };
@@ -61,6 +62,12 @@ pub struct Report {
     /// Seconds that they worked, added up.
     #[serde(default)]
     pub worker_seconds: f64,
+    /// Of them, without a core, since others had them.
+    #[serde(default)]
+    pub worker_delay_seconds: f64,
+    /// Processor time of the whole process.
+    #[serde(default)]
+    pub process_seconds: f64,
     /// Waits for single batches, the first one apart.
     #[serde(default)]
     pub wait_histogram: HistogramReport,
@@ -185,6 +192,9 @@ impl Report {
             flaws: flaws.collect(),
             workers: metrics.workers.get(),
             worker_seconds: worked.as_secs_f64(),
+            worker_delay_seconds: Duration::from_nanos(metrics.cores.delayed_nanos.get())
+                .as_secs_f64(),
+            process_seconds: process_time().as_secs_f64(),
             wait_histogram: metrics.wait_histogram.report(),
             first_byte_histogram: metrics.fetch.first_bytes.report(),
             plots: Plots::of(metrics),

@@ -16,6 +16,9 @@ use super::waits::{Span, Waits};
 use super::{Metrics, Room};
 use crate::error::Bytes;
 
+/// Share of the workers' time without a core from which on people are told of it.
+const SHOWN: f64 = 0.05;
+
 /// The stages over the window of the latest batches (1024 at most). Shares are of its time, means are over
 /// its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +76,10 @@ pub struct WorkersStage {
     pub threads: u64,
     /// They worked.
     pub busy_share: f64,
+    /// They had work and no core, since others had them. It is in the share that they worked, as far as
+    /// their tasks are done.
+    #[serde(default)]
+    pub delayed_share: f64,
     /// They waited for samples.
     pub input_share: f64,
     /// They waited for memory to fill.
@@ -151,6 +158,7 @@ impl Stages {
             workers: WorkersStage {
                 threads,
                 busy_share: of_workers(spent.working),
+                delayed_share: of_workers(work.delayed),
                 input_share: of_workers(spent.idle_input),
                 memory_share: of_workers(spent.idle_memory),
                 others_share: of_workers(spent.idle_others),
@@ -251,7 +259,12 @@ impl fmt::Display for Stages {
                 deliver.samples_per_second,
                 per_second(deliver.bytes_per_second)
             ),
-        )
+        )?;
+        if workers.delayed_share >= SHOWN {
+            let share = percent(workers.delayed_share);
+            writeln!(f, "workers had work and no core for {share} of their time: others had them")?;
+        }
+        Ok(())
     }
 }
 
@@ -287,6 +300,7 @@ mod tests {
                 all_brought: seconds(3),
                 bringing: seconds(30),
             },
+            delayed: seconds(4),
             ..Work::default()
         };
         work.rooms[Room::Fetch as usize] =
@@ -320,6 +334,7 @@ mod tests {
             WorkersStage {
                 threads: 4,
                 busy_share: 0.75,
+                delayed_share: 0.1,
                 input_share: 0.1,
                 memory_share: 0.075,
                 others_share: 0.05,
@@ -344,6 +359,10 @@ mod tests {
         );
         let words = stages.to_string();
         assert!(words.contains("8.0 of 16 in flight"), "{words}");
+        assert!(words.contains("no core for 10 %"), "{words}");
+        work.delayed = Duration::ZERO;
+        let undisturbed = Stages::over(&Span { work, ..span }, 4, 16).to_string();
+        assert!(!undisturbed.contains("no core"), "{undisturbed}");
         assert!(words.lines().all(|line| line.len() < 150), "{words}");
     }
 }

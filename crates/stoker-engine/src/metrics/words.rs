@@ -1,6 +1,6 @@
 //! What is said of a bottleneck: what it is, by which numbers, and what to change by how much.
 
-use super::advice::{Evidence, Limit};
+use super::{Evidence, Limit};
 use crate::error::Bytes;
 
 /// Of so many times as much it is only said that it is more.
@@ -35,6 +35,7 @@ impl Evidence {
                  their way; use vision.pixels = \"u8\", or more workers on this node (placement = \"local\")"
             ),
             Limit::Cores => self.cores(&wait),
+            Limit::BusyMachine => self.busy_machine(&wait),
             Limit::LargeImage => format!(
                 "{wait}: batches wait for single large images while other workers are idle (busy \
                  {busy:.0} % of {workers}); lower vision.max-pixels or image.max-pixels, or put more \
@@ -114,6 +115,29 @@ impl Evidence {
         }
     }
 
+    fn busy_machine(&self, wait: &str) -> String {
+        let (had, wanted) = (self.cores_had(), self.cpu_seconds / self.wall_seconds);
+        let process = self.process_seconds / self.wall_seconds - had;
+        let own = if process >= WORTH {
+            format!("; other threads of its process have {process:.1}")
+        } else {
+            String::new()
+        };
+        let enough = self.pace_needed().map_or_else(String::new, |pace| {
+            format!(", so that it gets {:.1}", (pace * had).min(self.usable_cores))
+        });
+        let helps = if self.data_workers > 0.0 {
+            "end what else runs where the data workers are, or have more of these elsewhere"
+        } else {
+            "end what else runs on this machine, or give this job more cores (a container's limit counts \
+             too)"
+        };
+        format!(
+            "{wait}: others have the cores, the loader has work for {wanted:.1} and gets {had:.1}{own}; \
+             {helps}{enough}"
+        )
+    }
+
     fn cores(&self, wait: &str) -> String {
         let (image, vision, other) = (self.image_seconds, self.vision_seconds, self.other_seconds);
         let all = (image + vision + other).max(f64::MIN_POSITIVE);
@@ -122,8 +146,11 @@ impl Evidence {
                 .into_iter()
                 .max_by(|a, b| a.1.total_cmp(&b.1))
                 .expect("there are three");
-        let (workers, each) = (self.workers, self.workers / self.engines());
-        let needed = self.pace_needed().map(|pace| (pace, whole(workers * (pace - 1.0))));
+        let workers = self.workers;
+        // More workers than cores do as much as these allow.
+        let at_once = if self.usable_cores > 0.0 { self.usable_cores } else { workers };
+        let each = at_once / self.engines();
+        let needed = self.pace_needed().map(|pace| (pace, whole(at_once * (pace - 1.0))));
         let helps = match needed {
             Some((_, more)) => {
                 let cores = some(more, "more core");

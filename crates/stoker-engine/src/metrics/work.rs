@@ -30,6 +30,12 @@ pub(super) struct Work {
     pub(super) batch_bytes: u64,
     /// What batches and workers were at.
     pub(super) spent: Spent,
+    /// Of workers, on a core.
+    pub(super) on_core: Duration,
+    /// Of workers that might have run, while others had the cores.
+    pub(super) delayed: Duration,
+    /// Of processors, for all threads of this process.
+    pub(super) process: Duration,
 }
 
 /// What a room did.
@@ -60,6 +66,9 @@ impl Work {
             samples: metrics.samples.get(),
             batch_bytes: metrics.batch_bytes.get(),
             spent: metrics.occupancy.so_far(),
+            on_core: Duration::from_nanos(metrics.cores.on_core_nanos.get()),
+            delayed: Duration::from_nanos(metrics.cores.delayed_nanos.get()),
+            process: process_time(),
         }
     }
 
@@ -85,6 +94,12 @@ impl Work {
     }
 }
 
+/// What processors did for this process up to now.
+pub(super) fn process_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 impl Sub for Work {
     type Output = Self;
 
@@ -102,6 +117,9 @@ impl Sub for Work {
             samples: count(|it| it.samples),
             batch_bytes: count(|it| it.batch_bytes),
             spent: self.spent - before.spent,
+            on_core: time(|it| it.on_core),
+            delayed: time(|it| it.delayed),
+            process: time(|it| it.process),
         }
     }
 }

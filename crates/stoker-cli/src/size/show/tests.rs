@@ -7,6 +7,7 @@ fn measured() -> Measured {
         cost: Cost {
             samples: 8.0,
             worker_seconds: 0.19,
+            delayed_seconds: 0.0,
             other_seconds: 0.0,
             fetched_bytes: 2e6,
             shipped_bytes: 8e6,
@@ -35,12 +36,15 @@ fn machine() -> Machine {
 
 /// What is said of a job.
 fn said(machine: &Machine, gpus: u64, step_seconds: f64) -> String {
-    let measured = measured();
+    said_of(&measured(), machine, gpus, step_seconds)
+}
+
+fn said_of(measured: &Measured, machine: &Machine, gpus: u64, step_seconds: f64) -> String {
     let of =
         |times| Forecast::of(&measured.cost, machine, Job { gpus: gpus * times, step_seconds });
     let forecasts = [1, 2, 4, 8].map(of);
     let mut out = Vec::new();
-    Sizing { measured: &measured, machine, forecasts: &forecasts }.write(&mut out).unwrap();
+    Sizing { measured, machine, forecasts: &forecasts }.write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -60,6 +64,15 @@ fn what_was_measured_is_told_for_a_sample() {
         "7.6 MiB of memory; 250 ms by itself, one in 100 ms flat out, limited by cores",
     ];
     says(&said(&machine(), 1, 0.5), &words);
+}
+
+#[test]
+fn what_others_had_of_the_cores_is_told_where_it_is_left_out() {
+    let mut measured = measured();
+    assert!(!said_of(&measured, &machine(), 1, 0.5).contains("others"));
+    measured.cost.delayed_seconds = 0.57;
+    let words = ["! while this was measured, others had the workers' cores for 75 % of the time"];
+    says(&said_of(&measured, &machine(), 1, 0.5), &words);
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Line {
     ) -> Result<Option<Flaw>> {
         let _room = self.room_for(&image).await?;
         let turn = Turn::fill(sequence).of_size(image.header.stored.pixels());
-        if image.header.stored.pixels() >= SHARED_IMAGE && self.workers.idle() > 1 {
+        if image.header.stored.pixels() >= SHARED_IMAGE && self.workers.spare() > 1 {
             return self.fill_together(turn, image, slot, permits).await;
         }
         let (rooms, mut slot) = (Arc::clone(&self.rooms), slot);
@@ -129,7 +129,7 @@ impl Line {
         };
         let decoded = Arc::new(decoded);
         let strips = self.rooms.vision.strips(&plan);
-        let each = strips.div_ceil(self.workers.idle().max(1));
+        let each = strips.div_ceil(self.workers.spare().max(1));
         let parts = slot.cut(each * self.rooms.vision.strip_bytes(&plan));
         let parts = parts.into_iter().enumerate().map(|(number, mut part)| {
             let (rooms, decoded) = (Arc::clone(&self.rooms), Arc::clone(&decoded));

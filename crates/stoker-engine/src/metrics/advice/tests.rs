@@ -12,6 +12,9 @@ fn evidence() -> Evidence {
         hand_over_blocked_seconds: 0.0,
         network_blocked_seconds: 0.0,
         cpu_seconds: 8.0,
+        on_core_seconds: 7.5,
+        delayed_seconds: 0.3,
+        process_seconds: 9.0,
         image_seconds: 4.0,
         vision_seconds: 3.0,
         other_seconds: 0.5,
@@ -27,6 +30,7 @@ fn evidence() -> Evidence {
         others_idle_seconds: 2.0,
         data_workers: 0.0,
         workers: 4.0,
+        usable_cores: 4.0,
         most_requests: 64.0,
         requests_now: 32.0,
         compressed_limit_bytes: f64::from(1 << 30),
@@ -55,6 +59,37 @@ fn few_batches_tell_nothing() {
 #[test]
 fn a_trainer_that_hardly_waits_is_the_limit() {
     check(|it| it.blocked_seconds = 0.1, Limit::Trainer, &["1.0 %", "busy 20 %"]);
+}
+
+#[test]
+fn workers_whose_cores_others_have_are_told_from_busy_ones() {
+    let crowded = |it: &mut Evidence| {
+        (it.cpu_seconds, it.on_core_seconds, it.delayed_seconds) = (39.0, 12.0, 27.0);
+        it.process_seconds = 14.0;
+    };
+    let words = ["others have the cores", "has work for 3.9 and gets 1.2;", "it gets 2.0"];
+    check(crowded, Limit::BusyMachine, &words);
+    let by_threads = |it: &mut Evidence| {
+        crowded(it);
+        (it.process_seconds, it.blocked_seconds) = (31.0, 10.0);
+    };
+    check(by_threads, Limit::BusyMachine, &["other threads of its process have 1.9", "too)"]);
+    // While one has the last of a batch to do, and no core, the others idle.
+    let last = |it: &mut Evidence| {
+        (it.pixels_blocked_seconds, it.on_core_seconds, it.delayed_seconds) = (3.0, 3.0, 5.0);
+    };
+    check(last, Limit::BusyMachine, &["has work for 0.8 and gets 0.3"]);
+    // Sixteen workers on four cores keep those from each other.
+    let many = |it: &mut Evidence| {
+        (it.workers, it.cpu_seconds, it.on_core_seconds) = (16.0, 158.0, 39.0);
+        it.delayed_seconds = 119.0;
+    };
+    check(many, Limit::Cores, &["16 of 16 workers", "; 3 more cores here", "1 data worker of 4"]);
+    // Where the system does not tell, nothing is said of it.
+    let untold = |it: &mut Evidence| {
+        (it.cpu_seconds, it.on_core_seconds, it.delayed_seconds) = (39.0, 0.0, 0.0);
+    };
+    check(untold, Limit::Cores, &["3 more cores"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ fn cost() -> Cost {
     Cost {
         samples: 8.0,
         worker_seconds: 0.19,
+        delayed_seconds: 0.0,
         other_seconds: 0.01,
         fetched_bytes: 2e6,
         shipped_bytes: 8e6,
@@ -227,6 +228,7 @@ impl Simulation {
         Cost {
             samples: self.samples as f64,
             worker_seconds,
+            delayed_seconds: 0.0,
             other_seconds: 0.0,
             fetched_bytes: self.bytes * self.samples as f64,
             shipped_bytes: 0.0,
