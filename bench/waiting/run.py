@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -123,15 +123,12 @@ def _train(way: Way, recipe: dict[str, Any]) -> list[stoker.Report]:
 
 @contextmanager
 def _beside(what: str) -> Iterator[None]:
-    """Computes beside the trainer for the block: in a thread of Python, in a process, or not."""
-    if what == "process":
-        command = [sys.executable, "-c", "while True: pass"]
-        process = subprocess.Popen(command, preexec_fn=die_with_parent)
-        try:
+    """Computes beside the trainer for the block: in a thread of Python, in processes, or not."""
+    if what in ("process", "processes"):
+        with ExitStack() as stack:
+            for _ in range(1 if what == "process" else len(os.sched_getaffinity(0))):
+                stack.enter_context(_computing())
             yield
-        finally:
-            process.kill()
-            process.wait()
         return
     stop = threading.Event()
 
@@ -149,6 +146,18 @@ def _beside(what: str) -> Iterator[None]:
         stop.set()
         if what == "thread":
             thread.join()
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """A process that computes for the block."""
+    command = [sys.executable, "-c", "while True: pass"]
+    process = subprocess.Popen(command, preexec_fn=die_with_parent)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

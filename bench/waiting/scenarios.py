@@ -31,8 +31,9 @@ class Way:
     """Each sample is a line of text alone."""
     kept: int = 0
     """Batches that the trainer keeps beside the one it trains on."""
-    beside: Literal["nothing", "thread", "process"] = "nothing"
-    """What computes in Python all the time: a thread of the trainer's process, or another."""
+    beside: Literal["nothing", "thread", "process", "processes"] = "nothing"
+    """What computes in Python all the time: a thread of the trainer's process, another process, or
+    one for each core."""
     switch_seconds: float = 0.005
     """How long a thread of Python may keep the GIL from others: Python's own value, or another."""
     ranks: tuple[dict[str, Any], ...] = ({},)
@@ -123,6 +124,19 @@ def _decode() -> Scenario:
     )
 
 
+def _busy_machine() -> Scenario:
+    before = Way({"engine.memory": "1GiB"}, 0.06, batches=32, pixels=PHOTO, beside="processes")
+    return Scenario(
+        "busy machine",
+        "photos of a megapixel are decoded while another process on each core computes",
+        "busy-machine",
+        before,
+        "end what else runs on this machine",
+        "they are ended",
+        replace(before, beside="nothing"),
+    )
+
+
 def _hand_over() -> Scenario:
     recipe = {"pack.batch-size": 1}
     before = Way(recipe, text=True, batches=200, beside="thread", switch_seconds=0.05)
@@ -197,6 +211,7 @@ SCENARIOS = (
     _requests(),
     _throttling(),
     _decode(),
+    _busy_machine(),
     _hand_over(),
     _trainer(),
     _slow_rank(),

@@ -22,7 +22,7 @@ def test_a_forecast_is_near_what_a_trainer_waits(
     page = tmp_path / "page.md"
     page.write_text("\n".join(markers(sizing.NAME)) + "\n")
     few = ["--scenario", "latency", "--scenario", "network", "--samples", "32"]
-    quick = ["--seconds", "1.5", "--measure", "1.5"]
+    quick = ["--seconds", "1.5", "--measure", "1.5", "--rounds", "1"]
     sizing.main([*few, *quick, "--out", str(tmp_path), "--docs", str(page)])
     runs = {
         run["scenario"]["name"]: run
