@@ -125,10 +125,11 @@ def _decode() -> Scenario:
 
 
 def _busy_machine() -> Scenario:
-    before = Way({"engine.memory": "1GiB"}, 0.06, batches=32, pixels=PHOTO, beside="processes")
+    two = {"engine.workers": 2, "engine.memory": "1GiB"}
+    before = Way(two, 0.06, batches=32, pixels=PHOTO, beside="processes")
     return Scenario(
         "busy machine",
-        "photos of a megapixel are decoded while another process on each core computes",
+        "two workers have photos of a megapixel to decode, and a process on each core computes",
         "busy-machine",
         before,
         "end what else runs on this machine",

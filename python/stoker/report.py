@@ -53,7 +53,7 @@ class Report(SimpleNamespace):
     `batch_seconds` until all samples of a batch are there.
 
     `workers`: `threads`, which worked for `busy_share` of their time (in `delayed_share` they had
-    work, and others had the cores; Linux alone tells it), and waited for samples
+    work and no core; Linux alone tells it), and waited for samples
     (`input_share`), for memory to fill (`memory_share`), while others had all that there was to do
     (`others_share`), and since all that may be made was finished (`trainer_share`); `queued_tasks`,
     `images_per_second`, `bytes_per_second` (of patches).
@@ -120,9 +120,11 @@ class Report(SimpleNamespace):
     """That they worked up to now, added up: the rooms' work, which counts when it is done, and what
     is between."""
     worker_delay_seconds: float
-    """That they had work while others had the cores, added up; 0 where the system does not tell."""
+    """That they had work and no core, added up when a task is done; 0 where the system does not
+    tell."""
     process_seconds: float
-    """Processor time of the process (of a `RayLoader`, of those of its workers), for all it did."""
+    """Processor time of the process (of a `RayLoader`, of those of its workers), for all it did;
+    0 but on Linux."""
     wait_histogram: SimpleNamespace
     """Waits for single batches, the first one apart, since the beginning: `counts` by step, whose
     upper ends are `bounds_seconds` (one less: the last step has none), and `sum_seconds`."""

@@ -130,6 +130,7 @@ def evidence(workers=2.0, **known):
         *("other_seconds", "request_seconds", "first_byte_seconds", "answers", "requests"),
         *("throttled", "fetched_bytes", "bringing_seconds", "held_back_seconds"),
         *("memory_idle_seconds", "others_idle_seconds"),
+        *("on_core_seconds", "delayed_seconds", "process_seconds", "usable_cores"),
         *("compressed_limit_bytes", "batch_limit_bytes", "u8_workers"),
     ]
     limits = {"data_workers": 1.0, "workers": workers, "most_requests": 64.0, "requests_now": 16.0}
@@ -156,6 +157,11 @@ def test_the_advice_of_a_rank_is_made_of_what_its_workers_did_of_late():
     assert (advice["limit"], advice["workers_busy"]) == ("cores", pytest.approx(0.95))
     assert "4 of 4 workers are busy, 83 % of it with decoding" in advice["words"]
     assert "4 more cores end it: 2 data workers of 2 cores" in advice["words"]
+    crowded = busy | {"on_core_seconds": 4.0, "delayed_seconds": 14.0, "process_seconds": 5.0}
+    crowded = advised(long_ago | {"usable_cores": 2.0}, crowded | {"usable_cores": 2.0}, 5.0)
+    assert crowded["limit"] == "busy-machine"
+    assert "has work for 3.8 and gets 0.8, 1.6 would end the wait" in crowded["words"]
+    assert "have more of these elsewhere" in crowded["words"]
     slow = long_ago | {"cpu_seconds": 1004.0, "bytes_blocked_seconds": 30.0, "requests": 100.0}
     slow |= {"request_seconds": 20.0, "first_byte_seconds": 18.0, "answers": 100.0}
     advice = advised(long_ago, slow, blocked=5.0)

@@ -1,4 +1,5 @@
-//! What the engine counts while it works, always on: a few relaxed atomics per sample.
+//! What the engine counts while it works, always on: a few relaxed atomics per sample, and of each task what
+//! the scheduler knows of its thread.
 //!
 //! Each room has a [`Meter`] (time busy, items, bytes). The fetch room counts its requests, the
 //! front door logs per batch how long the trainer was blocked. [`Metrics::report`] takes a snapshot
@@ -40,7 +41,7 @@ use crate::error::{BadSample, Outcome};
 use history::{Done, History};
 use work::Work;
 
-pub use advice::{Advice, Limit, Limits};
+pub use advice::{Advice, CROWDED, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
 pub use cache::{CacheMeter, CacheReport};
 pub use core_time::{CoreMeter, CoreTime};

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use stoker_engine::loader::{Loader, Next};
-use stoker_engine::metrics::{Cost, FlatOut, Limit, Report, Room, RoomReport};
+use stoker_engine::metrics::{CROWDED, Cost, FlatOut, Limit, Report, Room, RoomReport};
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
 
@@ -29,10 +29,6 @@ const FIRST_ALONE: u64 = 2;
 
 /// Share of their time from which on workers are what is short, as in the report.
 const BUSY: f64 = 0.85;
-
-/// Share of the workers' time in which others had their cores, from which on it is left out: they need not be
-/// there where the job will run. A little of it is everywhere, for the sake of requests and of the system.
-const CROWDED: f64 = 0.25;
 
 /// What was measured.
 pub(super) struct Measured {
@@ -139,8 +135,9 @@ impl Taken {
 fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
     let samples = flat_out.each(|it| it.samples as f64);
     let at_work = flat_out.each(|it| it.worker_seconds);
+    // A little of it is everywhere, for requests and the system. Who has more need not be where the job will run.
     let delayed = flat_out.each(|it| it.worker_delay_seconds).min(at_work);
-    let delayed_seconds = if delayed >= CROWDED * at_work { delayed } else { 0.0 };
+    let delayed_seconds = if delayed > CROWDED * at_work { delayed } else { 0.0 };
     let worker_seconds = at_work - delayed_seconds;
     let process_seconds = flat_out.each(|it| it.process_seconds);
     // Flat out, some of what is brought in is of batches that nobody has yet, and more or less of it each time.
@@ -156,7 +153,7 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
     let advised = flat_out.after.advice.as_ref().map(|advice| advice.limit);
     let limit = match advised {
         _ if busy >= BUSY => Limit::Cores,
-        // The start was in it.
+        // The start was in it; and others, whose share is left out.
         Some(Limit::Cores | Limit::BusyMachine) | None => Limit::Trainer,
         Some(limit) => limit,
     };
@@ -167,7 +164,7 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
         other_seconds: (process_seconds - worker_seconds).max(0.0),
         fetched_bytes: brought_in(&|it| of_room(it, Room::Fetch, |room| room.bytes as f64)),
         shipped_bytes: flat_out.shipped_bytes as f64 / flat_out.batches.max(1) as f64,
-        requests: samples * brought_in(&requests),
+        requests: brought_in(&requests),
         // Local files are read, not asked for.
         request_seconds: if asked > 0.0 { alone.grew(waited) / asked } else { 0.0 },
         alone_seconds: alone.seconds / alone.batches.max(1) as f64,

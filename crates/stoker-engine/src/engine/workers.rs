@@ -216,13 +216,13 @@ fn work(shared: &Shared, metrics: &Metrics) {
                 break (turn, task);
             }
             if queue.stopped {
+                queue.settle(metrics);
                 return;
             }
             queue.idle += 1;
             queue.settle(metrics);
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
-            queue.settle(metrics);
         };
         drop(queue);
         metrics.queued_task_nanos.add(nanos(task.since.elapsed()));

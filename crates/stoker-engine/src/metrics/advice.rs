@@ -2,8 +2,9 @@
 //!
 //! The rule looks at the latest batches. A trainer that hardly waits is itself the limit. Otherwise it is what
 //! the batches that the trainer was blocked for were at meanwhile ([`Blame`]). Those that were finished were
-//! late on their way. Where all workers are busy, cores are short, or others have them; where they are not, it
-//! is memory, one large image, or bytes. Bytes are slow in five ways, which the requests tell apart.
+//! late on their way. Where all workers are busy, cores are short; where they are not, it is memory, one large
+//! image, or bytes. Before it is said of busy workers or of one image, it is looked whether others have the
+//! cores. Bytes are slow in five ways, which the requests tell apart.
 //!
 //! [`Evidence`] is all that the rule knows. What is said of it is in [`super::words`].
 
@@ -34,8 +35,8 @@ const MOST: f64 = 0.5;
 /// With a trainer that does nothing itself, no number ends the wait.
 const HOPELESS: f64 = 0.95;
 
-/// Share of the time that workers might have run, from which on it is others who have the cores.
-const DELAYED: f64 = 0.3;
+/// Share of the time that workers might run, in which they have no core, from which on others have these.
+pub const CROWDED: f64 = 0.3;
 
 /// What the engine may use, as the report compares it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -191,10 +192,10 @@ impl Evidence {
         self.on_core_seconds / self.wall_seconds
     }
 
-    /// Whether others have the cores. More workers than cores keep those from each other, and need more.
+    /// Whether others have the cores. More workers than cores keep these from each other, and have them all.
     fn is_crowded_out(&self) -> bool {
         let (had, lacked) = (self.on_core_seconds, self.delayed_seconds);
-        lacked > DELAYED * (had + lacked) && self.cores_had() < FULL * self.usable_cores
+        lacked > CROWDED * (had + lacked) && self.cores_had() < FULL * self.usable_cores
     }
 
     pub(super) fn in_flight(&self) -> f64 {
@@ -256,7 +257,7 @@ impl Evidence {
     /// Batches are filled, and some workers idle: the others of them have all there is and get no core for it,
     /// or it is one image, or what more there is has no memory.
     fn limit_of_idle_workers(&self) -> Limit {
-        if self.is_crowded_out() {
+        if self.workers <= self.usable_cores && self.is_crowded_out() {
             Limit::BusyMachine
         } else if self.memory_idle_seconds > self.others_idle_seconds {
             Limit::Memory

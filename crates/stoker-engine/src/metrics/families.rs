@@ -155,7 +155,7 @@ impl Table {
         let help = "Share of the workers' time in which they worked, in the latest 1024 batches.";
         self.gauge("stoker_workers_busy_ratio", help, advice.map(|advice| advice.workers_busy));
         self.gauge("stoker_workers", "Worker threads.", report.workers as f64);
-        let help = "Time that workers had work and no core, since others had them.";
+        let help = "Time that workers had work and no core.";
         self.counter("stoker_worker_delay_seconds_total", help, report.worker_delay_seconds);
     }
 

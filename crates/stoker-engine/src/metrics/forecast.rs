@@ -48,7 +48,8 @@ pub struct Cost {
     pub samples: f64,
     /// Seconds of workers, added up.
     pub worker_seconds: f64,
-    /// Not in these: seconds in which others had the cores, where they were many.
+    /// Seconds of workers in which others had the cores; they are left out of those above where they are
+    /// many, and 0 else.
     pub delayed_seconds: f64,
     /// Processor seconds besides: requests, encryption.
     pub other_seconds: f64,

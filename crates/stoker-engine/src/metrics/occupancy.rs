@@ -2,8 +2,8 @@
 //!
 //! A gauge tells what is true when somebody looks; a stage table wants to know for how long it was. So
 //! each change of the *standing* first adds the time since the change before it to what it was then.
-//! There is a change for each step of a batch, for each time that a worker runs out of tasks, and for
-//! each read that must wait for memory: one lock and one look at the clock, 0.1 microseconds.
+//! There is a change for each step of a batch, for each time that a worker runs out of tasks or is given one
+//! again, and for each read that must wait for memory: one lock and one look at the clock, 0.1 microseconds.
 
 use std::ops::Sub;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub struct Standing {
     pub ready: u32,
     /// Workers that there are.
     pub workers: u32,
-    /// Those of them that have no task.
+    /// Those of them for which there is no task.
     pub idle: u32,
     /// Reads that wait for memory for their bytes.
     pub held_back: u32,
@@ -43,7 +43,7 @@ pub(super) struct Spent {
     pub(super) ready: Duration,
     /// Of reads that wait for memory.
     pub(super) held_back: Duration,
-    /// Of workers that have a task.
+    /// Of workers for which there is a task.
     pub(super) working: Duration,
     /// Of workers that wait for samples.
     pub(super) idle_input: Duration,

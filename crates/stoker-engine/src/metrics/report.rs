@@ -62,10 +62,10 @@ pub struct Report {
     /// Seconds that they worked, added up.
     #[serde(default)]
     pub worker_seconds: f64,
-    /// Of them, without a core, since others had them.
+    /// Seconds that they had work and no core, added up when a task is done; 0 where the system does not tell.
     #[serde(default)]
     pub worker_delay_seconds: f64,
-    /// Processor time of the whole process.
+    /// Processor time of the whole process; 0 where the system is not asked.
     #[serde(default)]
     pub process_seconds: f64,
     /// Waits for single batches, the first one apart.

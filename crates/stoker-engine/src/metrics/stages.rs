@@ -76,8 +76,7 @@ pub struct WorkersStage {
     pub threads: u64,
     /// They worked.
     pub busy_share: f64,
-    /// They had work and no core, since others had them. It is in the share that they worked, as far as
-    /// their tasks are done.
+    /// They had work and no core. It counts when a task is done, and is mostly in the share that they worked.
     #[serde(default)]
     pub delayed_share: f64,
     /// They waited for samples.
@@ -262,7 +261,7 @@ impl fmt::Display for Stages {
         )?;
         if workers.delayed_share >= SHOWN {
             let share = percent(workers.delayed_share);
-            writeln!(f, "workers had work and no core for {share} of their time: others had them")?;
+            writeln!(f, "workers had work and no core for {share} of their time")?;
         }
         Ok(())
     }

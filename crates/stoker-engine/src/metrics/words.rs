@@ -9,6 +9,9 @@ const PLENTY: f64 = 10.0;
 /// Share of the rooms' time from which on it is worth to do less of it here.
 const WORTH: f64 = 0.25;
 
+/// Cores that other threads of the process have, from which on it is told.
+const OTHER_THREADS: f64 = 0.2;
+
 /// As many whole ones as there have to be; a quotient that is a hair over one is that one.
 fn whole(number: f64) -> f64 {
     (number - 1e-6).ceil()
@@ -118,14 +121,14 @@ impl Evidence {
     fn busy_machine(&self, wait: &str) -> String {
         let (had, wanted) = (self.cores_had(), self.cpu_seconds / self.wall_seconds);
         let process = self.process_seconds / self.wall_seconds - had;
-        let own = if process >= WORTH {
+        let own = if process >= OTHER_THREADS {
             format!("; other threads of its process have {process:.1}")
         } else {
             String::new()
         };
-        let enough = self.pace_needed().map_or_else(String::new, |pace| {
-            format!(", so that it gets {:.1}", (pace * had).min(self.usable_cores))
-        });
+        let enough = self
+            .pace_needed()
+            .map_or_else(String::new, |pace| format!(", {:.1} would end the wait", pace * had));
         let helps = if self.data_workers > 0.0 {
             "end what else runs where the data workers are, or have more of these elsewhere"
         } else {
@@ -133,8 +136,8 @@ impl Evidence {
              too)"
         };
         format!(
-            "{wait}: others have the cores, the loader has work for {wanted:.1} and gets {had:.1}{own}; \
-             {helps}{enough}"
+            "{wait}: others have the cores, the loader has work for {wanted:.1} and gets \
+             {had:.1}{enough}{own}; {helps}"
         )
     }
 

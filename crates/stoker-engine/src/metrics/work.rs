@@ -94,7 +94,14 @@ impl Work {
     }
 }
 
+/// What processors did for this process up to now; nothing where the system is not asked.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn process_time() -> Duration {
+    Duration::ZERO
+}
+
 /// What processors did for this process up to now.
+#[cfg(target_os = "linux")]
 pub(super) fn process_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()

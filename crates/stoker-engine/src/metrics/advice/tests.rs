@@ -67,7 +67,8 @@ fn workers_whose_cores_others_have_are_told_from_busy_ones() {
         (it.cpu_seconds, it.on_core_seconds, it.delayed_seconds) = (39.0, 12.0, 27.0);
         it.process_seconds = 14.0;
     };
-    let words = ["others have the cores", "has work for 3.9 and gets 1.2;", "it gets 2.0"];
+    let words =
+        ["others have the cores", "has work for 3.9 and gets 1.2, 2.0 would end the wait; end"];
     check(crowded, Limit::BusyMachine, &words);
     let by_threads = |it: &mut Evidence| {
         crowded(it);
@@ -79,7 +80,12 @@ fn workers_whose_cores_others_have_are_told_from_busy_ones() {
         (it.pixels_blocked_seconds, it.on_core_seconds, it.delayed_seconds) = (3.0, 3.0, 5.0);
     };
     check(last, Limit::BusyMachine, &["has work for 0.8 and gets 0.3"]);
-    // Sixteen workers on four cores keep those from each other.
+    // Sixteen workers on four cores keep these from each other, also where some of them idle.
+    let some_idle = |it: &mut Evidence| {
+        last(it);
+        it.workers = 16.0;
+    };
+    check(some_idle, Limit::LargeImage, &[]);
     let many = |it: &mut Evidence| {
         (it.workers, it.cpu_seconds, it.on_core_seconds) = (16.0, 158.0, 39.0);
         it.delayed_seconds = 119.0;
