@@ -157,18 +157,27 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
         Some(Limit::Cores | Limit::BusyMachine) | None => Limit::Trainer,
         Some(limit) => limit,
     };
+    let bytes = |it: &Report| of_room(it, Room::Fetch, |room| room.bytes as f64);
+    let (fetched_bytes, requests_each) = (brought_in(&bytes), brought_in(&requests));
+    // Where they are what limits, a batch takes as long as its own do.
+    let own = |own: f64, of: f64| if of > 0.0 { own / of } else { 1.0 };
+    let share = match limit {
+        Limit::Requests | Limit::Throttling => own(requests_each, flat_out.each(requests)),
+        Limit::Bandwidth => own(fetched_bytes, flat_out.each(bytes)),
+        _ => 1.0,
+    };
     Cost {
         samples,
         worker_seconds,
         delayed_seconds,
         other_seconds: (process_seconds - worker_seconds).max(0.0),
-        fetched_bytes: brought_in(&|it| of_room(it, Room::Fetch, |room| room.bytes as f64)),
+        fetched_bytes,
         shipped_bytes: flat_out.shipped_bytes as f64 / flat_out.batches.max(1) as f64,
-        requests: brought_in(&requests),
+        requests: requests_each,
         // Local files are read, not asked for.
         request_seconds: if asked > 0.0 { alone.grew(waited) / asked } else { 0.0 },
         alone_seconds: alone.seconds / alone.batches.max(1) as f64,
-        flat_out: FlatOut { seconds, limit, workers, busy },
+        flat_out: FlatOut { seconds: seconds * share, limit, workers, busy },
     }
 }
 
@@ -179,3 +188,6 @@ fn shares(taken: &Taken) -> [f64; 3] {
     let all = (image + vision + rest).max(f64::MIN_POSITIVE);
     [image, vision, rest].map(|part| part / all)
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,7 @@ pub struct Cost {
 /// What a loader does whose batches are taken as soon as they are ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlatOut {
-    /// Seconds a batch.
+    /// Seconds a batch; of its own bytes or requests, where these limited it and others were brought in too.
     pub seconds: f64,
     /// What limited it.
     pub limit: Limit,
