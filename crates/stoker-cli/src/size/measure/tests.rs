@@ -7,7 +7,7 @@ use super::*;
 
 /// Ten batches of two samples in as many seconds with two workers, after a report of nothing.
 fn taken(change: impl FnOnce(&mut Report)) -> Taken {
-    let before = Metrics::default().report();
+    let before = Report { process_seconds: 0.0, ..Metrics::default().report() };
     let mut after = before.clone();
     (after.samples, after.workers, after.fetch.requests) = (20, 2, 40);
     (after.worker_seconds, after.process_seconds) = (4.0, 5.0);
