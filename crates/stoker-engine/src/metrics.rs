@@ -1,5 +1,5 @@
-//! What the engine counts while it works, always on: a few relaxed atomics per sample, and of each task what
-//! the scheduler knows of its thread.
+//! What the engine counts while it works, always on: a few relaxed atomics per sample, and now and then
+//! what the scheduler knows of a worker.
 //!
 //! Each room has a [`Meter`] (time busy, items, bytes). The fetch room counts its requests, the
 //! front door logs per batch how long the trainer was blocked. [`Metrics::report`] takes a snapshot

@@ -1,15 +1,16 @@
 //! What the system gave a thread of a core, and for how long it let it wait for one.
 //!
 //! A thread that has work and no core looks busy to every clock that goes on meanwhile. The scheduler knows
-//! the difference: Linux tells both sums of each thread (`schedstat`), for a microsecond. Elsewhere nothing
-//! is known, and nothing is counted.
+//! the difference: Linux tells both sums of each thread in a file. It is opened each time, for some
+//! microseconds and so not often, since files that stay open may be short. Elsewhere nothing is known, and
+//! nothing is counted.
 
-#[cfg(target_os = "linux")]
-use std::fs::File;
-#[cfg(target_os = "linux")]
-use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use super::{Counter, is_on};
+
+/// How long the sums are left to grow before they are looked at again.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Nanoseconds of threads, added up.
 #[derive(Debug, Default)]
@@ -20,56 +21,45 @@ pub struct CoreMeter {
     pub delayed_nanos: Counter,
 }
 
-/// The two sums of one thread.
+/// The two sums of one thread, as they were when they were looked at.
 #[derive(Debug)]
 pub struct CoreTime {
-    #[cfg(target_os = "linux")]
-    told: Option<File>,
     seen: [u64; 2],
+    at: Instant,
 }
 
 impl CoreTime {
     /// Of the thread that calls this, from now on.
     pub fn of_this_thread() -> Self {
-        let mut time = Self {
-            #[cfg(target_os = "linux")]
-            told: File::open("/proc/thread-self/schedstat").ok(),
-            seen: [0; 2],
-        };
-        time.seen = time.now();
-        time
+        Self { seen: sums().unwrap_or_default(), at: Instant::now() }
     }
 
-    /// Counts what has come since this was asked last.
+    /// Counts what has come since, if that is long ago.
     pub fn count(&mut self, meter: &CoreMeter) {
-        if !is_on() {
+        if !is_on() || self.at.elapsed() < PAUSE {
             return;
         }
-        let now = self.now();
+        self.at = Instant::now();
+        let Some(now) = sums() else { return };
         let [on_core, delayed] = [0, 1].map(|sum| now[sum].saturating_sub(self.seen[sum]));
         meter.on_core_nanos.add(on_core);
         meter.delayed_nanos.add(delayed);
         self.seen = now;
     }
+}
 
-    /// The sums; what they were where they can't be read.
+/// Those of this thread; nothing where they can't be read.
+fn sums() -> Option<[u64; 2]> {
     #[cfg(target_os = "linux")]
-    fn now(&self) -> [u64; 2] {
-        let mut text = [0; 64];
-        let read = self.told.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
-        read.and_then(|length| sums(&text[..length])).unwrap_or(self.seen)
-    }
-
+    return parsed(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?);
     #[cfg(not(target_os = "linux"))]
-    fn now(&self) -> [u64; 2] {
-        self.seen
-    }
+    None
 }
 
 /// The first two numbers of a line.
 #[cfg(target_os = "linux")]
-fn sums(line: &[u8]) -> Option<[u64; 2]> {
-    let mut numbers = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+fn parsed(line: &str) -> Option<[u64; 2]> {
+    let mut numbers = line.split_ascii_whitespace();
     let mut number = || numbers.next()?.parse().ok();
     Some([number()?, number()?])
 }
@@ -78,7 +68,6 @@ fn sums(line: &[u8]) -> Option<[u64; 2]> {
 mod tests {
     use std::hint::black_box;
     use std::thread::sleep;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -86,7 +75,7 @@ mod tests {
 
     /// Some systems tell nothing, or zeros: then there is nothing to count.
     fn is_told() -> bool {
-        CoreTime::of_this_thread().seen != [0; 2]
+        sums().is_some_and(|sums| sums != [0; 2])
     }
 
     #[test]
@@ -138,9 +127,9 @@ mod tests {
 
     #[test]
     fn lines_that_are_none_tell_nothing() {
-        assert_eq!(sums(b"1057709 3427427 3\n"), Some([1_057_709, 3_427_427]));
-        for line in [&b""[..], b"7", b"a 1 2", b"\xff 1 2"] {
-            assert_eq!(sums(line), None);
+        assert_eq!(parsed("1057709 3427427 3\n"), Some([1_057_709, 3_427_427]));
+        for line in ["", "7", "a 1 2"] {
+            assert_eq!(parsed(line), None);
         }
     }
 }
