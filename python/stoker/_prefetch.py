@@ -86,6 +86,26 @@ class _UnderWay:
             self._copies.popleft()
 
 
+class _Front:
+    """What who is in front of a loader has given of what it took; another can go on there."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] | None = None
+        """State after the batch that was given last, while others are taken."""
+        self.taken: dict[str, Any] | None = None
+        """The loader's state after these; None where there are none."""
+
+    def hand_back(self, loader: Loader | RayLoader) -> None:
+        """Has the loader go on after what was given, unless it was sent elsewhere meanwhile."""
+        if self.taken is not None and self.taken == loader.state_dict():
+            loader.load_state_dict(self.given)
+        self.given = self.taken = None
+
+
+_FRONTS: weakref.WeakKeyDictionary[Any, _Front] = weakref.WeakKeyDictionary()
+"""By loader, who took batches of it last."""
+
+
 class Prefetcher:
     """The batches of a loader on a device, copied ahead of their use: an iterator.
 
@@ -95,7 +115,8 @@ class Prefetcher:
     anew after the end.
 
     Save its `state_dict`, not the loader's, which is ahead of it; and leave the loader alone
-    meanwhile.
+    meanwhile. Of several over one loader, the one that is asked goes on after the batch that any of
+    them gave last, and what another had taken ahead is read again.
     """
 
     def __init__(
@@ -131,11 +152,13 @@ class Prefetcher:
         self._end_seen = False
         """The loader has none after those that were taken."""
         self._state: dict[str, Any] | None = None
+        self._front = _Front()
         # A batch must not be used again under a copy, though nobody waits for the rest of it.
         weakref.finalize(self, _give_up, self._under_way)
 
     def __iter__(self) -> Self:
         """Goes on where the last loop stopped; begins anew after the end."""
+        self._come_to_front()
         if not self._end_seen:  # else the end is yet to come here
             iter(self.loader)
         return self
@@ -147,6 +170,7 @@ class Prefetcher:
             StopIteration: The run is over.
             Exception: What the loader raises; see `stoker.Loader.__next__`.
         """
+        self._come_to_front()
         self._under_way.settle()
         if self._raw is not None:
             self._copy()
@@ -158,7 +182,29 @@ class Prefetcher:
         self._streams.follow(event, tensors)
         self._ahead.popleft()
         self._state = batch.state_dict()
+        self._note()
         return batch
+
+    def _come_to_front(self) -> None:
+        """Where another over the loader was asked last, goes on after what that gave."""
+        before = _FRONTS.get(self.loader)
+        if before is self._front:
+            return
+        if before is not None:
+            before.hand_back(self.loader)
+            self._forget()
+            self._state = None
+        _FRONTS[self.loader] = self._front
+
+    def _note(self) -> None:
+        """Takes note how far the loader is, and how far the trainer."""
+        self._front.given, self._front.taken = self._state, None
+        if self._end_seen:
+            self._front.taken = self.loader.state_dict()
+        elif self._raw is not None:
+            self._front.taken = self._raw.state_dict()
+        elif self._ahead:
+            self._front.taken = self._ahead[-1].batch.state_dict()
 
     def _take(self) -> None:
         """Waits for the next batch, and launches its copy."""
@@ -177,6 +223,7 @@ class Prefetcher:
         except StopIteration:
             self._state = None
             raise
+        self._note()
         self._copy()
 
     def _look_ahead(self) -> None:
@@ -186,11 +233,13 @@ class Prefetcher:
                 self._raw = self.loader._next_if_ready()
             except StopIteration:
                 self._end_seen = True
+                self._note()
             except Exception:
                 # It is raised when its batch is due, if it still stands in the way then.
                 break
             if self._raw is None:
                 break
+            self._note()
             self._copy()
 
     def _copy(self) -> None:
@@ -231,6 +280,7 @@ class Prefetcher:
     def _forget(self) -> None:
         self._ahead.clear()
         self._raw, self._end_seen = None, False
+        self._note()
 
     def report(self) -> Report:
         """The loader's."""

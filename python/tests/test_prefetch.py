@@ -73,6 +73,38 @@ def test_a_state_is_that_of_the_batch_that_was_given_last(recipe, straight, dept
         assert [digests(batch) for batch in batches] == remaining
 
 
+@pytest.mark.parametrize("depth", [1, 2, 9])
+@pytest.mark.parametrize("taken", range(BATCHES + 1))
+def test_another_over_the_same_loader_goes_on_where_the_first_stopped(
+    recipe, straight, depth, taken
+):
+    """Also where the first had seen the end ahead, and where both are asked in turns."""
+    with stoker.Loader(recipe) as plain:
+        loader = device_double.AlwaysReady(plain)
+        first, second = (prefetch(loader, "cpu", depth=depth) for _ in range(2))
+        found = [digests(batch) for batch in islice(first, taken)]
+        found += [digests(batch) for batch in islice(second, 1)]
+        if taken < BATCHES:
+            assert second.state_dict() == straight[taken][1]
+        found += [digests(batch) for batch in islice(first, 1)]
+        del first
+        gc.collect()
+        third = prefetch(loader, "cpu", depth=depth)
+        while len(found) < 2 * BATCHES:
+            found += [digests(batch) for batch in third]
+    assert found == [digest for digest, _ in straight]
+
+
+def test_a_loader_that_was_sent_elsewhere_stays_there(recipe, straight):
+    with stoker.Loader(recipe) as plain:
+        loader = device_double.AlwaysReady(plain)
+        for _ in islice(prefetch(loader, "cpu"), 2):
+            pass
+        loader.load_state_dict(straight[3][1])
+        remaining = [digests(batch) for batch in prefetch(loader, "cpu")]
+    assert remaining == [digest for digest, _ in straight[4:BATCHES]]
+
+
 def actions(batches) -> list:
     """What a loop sees that stops, goes on, ends and begins again."""
     seen = [batches.state_dict()]

@@ -109,6 +109,13 @@ def test_the_state_is_of_the_batch_that_was_given_last(recipe, straight, done):
         assert seen(batch.to("cpu") for batch in plain) == remaining, "of the pass, for a loader"
 
 
+def test_another_data_loader_goes_on_where_the_first_stopped(recipe, straight):
+    loader = AlwaysReady(open_loader(recipe))
+    first = seen(islice(DataLoader(loader), 2))
+    rest = DataLoader(loader)
+    assert first + seen(rest) + seen(rest) == straight
+
+
 def test_skipping_batches_costs_nothing_after_a_state_and_is_done_without(recipe, straight):
     data = DataLoader(open_loader(recipe))
     assert seen(accelerate.skip_first_batches(data, 3)) == straight[3:5]

@@ -32,7 +32,8 @@ class DataLoader(torch.utils.data.DataLoader):
     the loader, as it was after the batch that a loop was given last, and may be loaded by any other
     loader of the recipe, on any number of ranks that divides `plan.lanes`.
 
-    - Make one for a loader, and keep it: batches that it has copied ahead are lost to another.
+    - Make one for a loader, and keep it: what it has copied ahead is read again by another, which
+      goes on after the batch that was given last.
     - `len` is that of the loader: TypeError where the run is endless or its end not yet known.
     - `set_epoch` does nothing: the order of each epoch follows from the recipe.
     - `accelerator.prepare` gives it back as it is. `save_state` and `load_state` take it along.
