@@ -1,7 +1,7 @@
 //! Why the trainer waits: the bottleneck, with the numbers that it is known by.
 //!
 //! The rule looks at the latest batches. A trainer that hardly waits is itself the limit. Otherwise it is what
-//! the batches that the trainer was blocked for were at meanwhile ([`Blame`]). Those that were finished were
+//! the batches that the trainer was blocked for were at meanwhile ([`super::Blame`]). Those that were finished were
 //! late on their way. Where all workers are busy, cores are short; where they are not, it is memory, one large
 //! image, or bytes. Before it is said of busy workers or of one image, it is looked whether others have the
 //! cores. Bytes are slow in five ways, which the requests tell apart.
