@@ -47,7 +47,7 @@ profile: setup  ## where the time of an image goes; the figures go into docs/pro
 profile-accept: setup  ## expect of each room what it takes now
 	$(BIN)/python -m bench.profile --accept
 
-bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (20 minutes)
+bench: setup $(STAMPS)/rivals/done  ## stoker against every rival, on the same work in one run (30 minutes)
 	$(BENCH)
 
 bench-docs: setup $(STAMPS)/rivals/done  ## the same, depths and neighbour too, and the figures go into docs/benchmarks.md (an hour)
