@@ -274,6 +274,7 @@ class Prefetcher:
             StoppedError: The loader was closed.
         """
         self.loader.load_state_dict(state)
+        _FRONTS[self.loader] = self._front
         self._forget()
         self._state = None
 

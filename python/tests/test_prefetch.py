@@ -99,9 +99,22 @@ def test_a_loader_that_was_sent_elsewhere_stays_there(recipe, straight):
         loader = device_double.AlwaysReady(plain)
         for _ in islice(prefetch(loader, "cpu"), 2):
             pass
-        loader.load_state_dict(straight[3][1])
+        loader.load_state_dict(straight[0][1])
         remaining = [digests(batch) for batch in prefetch(loader, "cpu")]
-    assert remaining == [digest for digest, _ in straight[4:BATCHES]]
+    assert remaining == [digest for digest, _ in straight[1:BATCHES]]
+
+
+@pytest.mark.parametrize("done", range(BATCHES))
+def test_a_state_that_another_loads_holds_wherever_the_first_was(recipe, straight, done):
+    """Also where that had taken just as much ahead."""
+    with stoker.Loader(recipe) as plain:
+        loader = device_double.AlwaysReady(plain)
+        for _ in islice(prefetch(loader, "cpu"), 2):
+            pass
+        second = prefetch(loader, "cpu")
+        second.load_state_dict(straight[done][1])
+        remaining = [digests(batch) for batch in second]
+    assert remaining == [digest for digest, _ in straight[done + 1 : BATCHES]]
 
 
 def actions(batches) -> list:

@@ -41,7 +41,7 @@ use crate::error::{BadSample, Outcome};
 use history::{Done, History};
 use work::Work;
 
-pub use advice::{Advice, CROWDED, Limit, Limits};
+pub use advice::{Advice, BUSY, CROWDED, Limit, Limits};
 pub use blame::{Blame, Phase, Progress};
 pub use cache::{CacheMeter, CacheReport};
 pub use core_time::{CoreMeter, CoreTime};
@@ -282,7 +282,7 @@ pub struct Metrics {
     pub queued_task_nanos: Counter,
     /// What batches in the making and workers are at, over time.
     pub occupancy: Occupancy,
-    /// What workers had of the cores; added when a task is done.
+    /// What workers had of the cores; added now and then when a task is done.
     pub cores: CoreMeter,
     /// What may be used, once that is known.
     pub limits: OnceLock<Limits>,

@@ -18,6 +18,7 @@ use stoker_engine::testing::{CHAT_KEY, ChatDataset, encode_jpeg, photo};
 use stoker_s3::{Backend, Config, Faults, Server};
 
 const BATCHES: usize = 16;
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where the tests of this file share a process, they take turns: each is about what the machine is busy with.
 static TURN: Mutex<()> = Mutex::new(());
@@ -25,8 +26,6 @@ static TURN: Mutex<()> = Mutex::new(());
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A store with some photos of so many pixels.
 fn store(config: Config, pixels: std::ops::RangeInclusive<usize>) -> Server {

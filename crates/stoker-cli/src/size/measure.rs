@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use stoker_engine::loader::{Loader, Next};
-use stoker_engine::metrics::{CROWDED, Cost, FlatOut, Limit, Report, Room, RoomReport};
+use stoker_engine::metrics::{BUSY, CROWDED, Cost, FlatOut, Limit, Report, Room, RoomReport};
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
 
@@ -26,9 +26,6 @@ const ALONE: (f64, u64) = (0.3, 6);
 
 /// The first batches that come one at a time: they get memory that is mapped for them.
 const FIRST_ALONE: u64 = 2;
-
-/// Share of their time from which on workers are what is short, as in the report.
-const BUSY: f64 = 0.85;
 
 /// What was measured.
 pub(super) struct Measured {
@@ -160,10 +157,10 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
     let bytes = |it: &Report| of_room(it, Room::Fetch, |room| room.bytes as f64);
     let (fetched_bytes, requests_each) = (brought_in(&bytes), brought_in(&requests));
     // Where they are what limits, a batch takes as long as its own do.
-    let own = |own: f64, of: f64| if of > 0.0 { own / of } else { 1.0 };
+    let part = |own: f64, of: f64| if of > 0.0 { own / of } else { 1.0 };
     let share = match limit {
-        Limit::Requests | Limit::Throttling => own(requests_each, flat_out.each(requests)),
-        Limit::Bandwidth => own(fetched_bytes, flat_out.each(bytes)),
+        Limit::Requests | Limit::Throttling => part(requests_each, flat_out.each(requests)),
+        Limit::Bandwidth => part(fetched_bytes, flat_out.each(bytes)),
         _ => 1.0,
     };
     Cost {

@@ -20,7 +20,7 @@ pub(super) const WAIT: f64 = 0.02;
 const ENOUGH: f64 = 8.0;
 
 /// Share of the workers' time from which on they are what is short: the rest goes between tasks.
-pub(super) const BUSY: f64 = 0.85;
+pub const BUSY: f64 = 0.85;
 
 /// Share of a limit from which on it is one.
 const FULL: f64 = 0.8;
