@@ -254,12 +254,17 @@ impl Evidence {
         }
     }
 
-    /// Batches are filled, and some workers idle: the others of them have all there is and get no core for it,
-    /// or it is one image, or what more there is has no memory.
+    /// Batches are filled, and some workers idle: what more there is has no memory, or the others of them
+    /// have all there is and get no core for it, or it is one image.
     fn limit_of_idle_workers(&self) -> Limit {
-        if self.workers <= self.usable_cores && self.is_crowded_out() {
+        let memory = self.memory_idle_seconds;
+        let is_memory = memory > self.others_idle_seconds;
+        // A little of the time is always others'; it tells nothing where there is more of another kind.
+        if is_memory && memory > self.delayed_seconds {
+            Limit::Memory
+        } else if self.workers <= self.usable_cores && self.is_crowded_out() {
             Limit::BusyMachine
-        } else if self.memory_idle_seconds > self.others_idle_seconds {
+        } else if is_memory {
             Limit::Memory
         } else {
             Limit::LargeImage

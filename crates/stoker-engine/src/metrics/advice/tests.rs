@@ -80,6 +80,14 @@ fn workers_whose_cores_others_have_are_told_from_busy_ones() {
         (it.pixels_blocked_seconds, it.on_core_seconds, it.delayed_seconds) = (3.0, 3.0, 5.0);
     };
     check(last, Limit::BusyMachine, &["has work for 0.8 and gets 0.3"]);
+    // Nor can it be others who have the cores of workers that wait for memory for longer than for these.
+    for (memory, limit) in [(6.0, Limit::Memory), (4.0, Limit::BusyMachine)] {
+        let held_back = |it: &mut Evidence| {
+            last(it);
+            it.memory_idle_seconds = memory;
+        };
+        check(held_back, limit, &[]);
+    }
     // Sixteen workers on four cores keep these from each other, also where some of them idle.
     let some_idle = |it: &mut Evidence| {
         last(it);
