@@ -18,6 +18,10 @@ use super::keeper::{Keeper, Kept, Mapping};
 use super::pool::Held;
 use crate::error::{Bytes, Error, Result};
 
+/// Size of a page. Where the system's are larger, whose pages are at the ends is not known, which is no
+/// matter: that pages come changes nothing in them.
+const PAGE: usize = 4096;
+
 /// A mapping of its own.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -25,6 +29,8 @@ pub(super) struct Block {
     map: Option<MmapMut>,
     start: *mut u8,
     capacity: usize,
+    /// Its pages are still to come from the system.
+    fresh: bool,
     kept: Kept,
 }
 
@@ -35,9 +41,8 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Maps `capacity` bytes and faults in the first `bytes`, so that no page is fresh while a batch
-    /// is filled: fresh pages cost several times more than the image that is written to them.
-    pub(super) fn map(capacity: usize, bytes: usize) -> Result<Self> {
+    /// Maps `capacity` bytes. Their pages come with [`Slot::fault_in`].
+    pub(super) fn map(capacity: usize) -> Result<Self> {
         let failed = |error: std::io::Error| {
             Error::machine(
                 format!("{} for a batch can't be mapped", Bytes(capacity as u64)),
@@ -45,13 +50,15 @@ impl Block {
             )
         };
         let mut map = MmapMut::map_anon(capacity).map_err(failed)?;
-        // Both are advice: a kernel without them gives the same memory, only later or slower.
+        // Advice: a kernel without it gives the same memory, only slower.
         let _huge = map.advise(Advice::HugePage);
-        if map.advise_range(Advice::PopulateWrite, 0, bytes).is_err() {
-            map[..bytes].iter_mut().step_by(4096).for_each(|byte| *byte = 0);
-        }
         let start = map.as_mut_ptr();
-        Ok(Self { map: Some(map), start, capacity, kept: Kept::default() })
+        Ok(Self { map: Some(map), start, capacity, fresh: true, kept: Kept::default() })
+    }
+
+    /// It has been filled.
+    pub(super) fn filled(&mut self) {
+        self.fresh = false;
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -104,6 +111,29 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Whether it is of a block that was never used.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.held.block().fresh
+    }
+
+    /// Has the system give all of its pages at once: one after the other, while
+    /// they are written to, they cost several times more than the image that is written.
+    pub(super) fn fault_in(&mut self) {
+        let range = self.range.clone();
+        let map = self.held.block().map.as_ref().expect("it is there until the block is dropped");
+        // Those at the ends are a neighbour's too.
+        let (start, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+        if start < end && map.advise_range(Advice::PopulateWrite, start, end - start).is_err() {
+            // A kernel without that advice.
+            self.touch();
+        }
+    }
+
+    /// Writes to each page.
+    fn touch(&mut self) {
+        self.iter_mut().step_by(PAGE).for_each(|byte| *byte = 0);
+    }
+
     /// Cuts it into parts of so many bytes each; the last one has what is left.
     pub(super) fn cut(self, bytes: usize) -> Vec<Self> {
         assert!(bytes > 0, "parts have bytes");
@@ -145,7 +175,9 @@ pub(super) struct Seal {
 impl Seal {
     /// The filled block; all slots have been dropped.
     pub(super) fn lease(self) -> Lease {
-        let held = Arc::into_inner(self.held).expect("all slots are dropped when they are filled");
+        let mut held =
+            Arc::into_inner(self.held).expect("all slots are dropped when they are filled");
+        held.block_mut().filled();
         Lease(From::Pool { held, bytes: self.bytes })
     }
 }
@@ -233,11 +265,46 @@ impl Deref for Lease {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pool::Pool;
     use super::*;
 
     #[test]
+    fn the_pages_of_a_slot_come_and_nothing_of_its_neighbours_changes() {
+        type Get = fn(&mut Slot);
+        for get in [Slot::fault_in as Get, Slot::touch as Get] {
+            let bytes = 5 * PAGE;
+            let pool = Pool::new(64 << 20, Arc::default());
+            let take = || pool.take_now(0, bytes).unwrap().draft(bytes).unwrap();
+            let ranges = [0..100, 100..PAGE + 7, PAGE + 7..3 * PAGE + 1, 3 * PAGE + 1..bytes];
+            let (mut slots, seal) = take().split(&ranges);
+            for number in 0..slots.len() {
+                assert!(slots[number].is_fresh());
+                get(&mut slots[number]);
+                slots[number].fill(number as u8 + 1);
+            }
+            drop(slots);
+            let lease = seal.lease();
+            for (range, expected) in ranges.into_iter().zip(1..) {
+                assert!(lease[range].iter().all(|byte| *byte == expected));
+            }
+            drop(lease);
+            let (slots, _seal) = take().split(&[0..bytes]);
+            assert!(!slots[0].is_fresh(), "the block is used again, and has its pages");
+        }
+    }
+
+    #[test]
+    fn a_block_that_was_given_up_before_it_was_filled_still_needs_its_pages() {
+        let pool = Pool::new(64 << 20, Arc::default());
+        let take = || pool.take_now(0, PAGE).unwrap().draft(PAGE).unwrap();
+        drop(take());
+        let (slots, _seal) = take().split(&[0..PAGE]);
+        assert!(slots[0].is_fresh());
+    }
+
+    #[test]
     fn memory_that_the_machine_does_not_give_is_an_error_that_says_how_much() {
-        let error = Block::map(1 << 60, 1 << 60).unwrap_err().to_string();
+        let error = Block::map(1 << 60).unwrap_err().to_string();
         let head = "1048576.0 TiB for a batch can't be mapped: Cannot allocate memory (os error 12); \
                     raise the limit on memory";
         assert!(error.starts_with(head), "{error}");

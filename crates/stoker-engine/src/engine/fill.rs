@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::block::Slot;
 use super::boundary::{PANIC, contained};
 use super::measure::of_image;
 use super::rooms::Rooms;
@@ -55,6 +56,14 @@ impl Rooms {
         self.metrics.room(Room::Image).count(decoding, pixels * 3);
         self.metrics.room(Room::Vision).count(all.saturating_sub(decoding), slot.len() as u64);
         written.map(drop)
+    }
+
+    /// Gets the pages of memory that was never used.
+    pub(super) fn get_pages(&self, slot: &mut Slot) {
+        if slot.is_fresh() {
+            let _span = self.metrics.trace.span("take memory", Vec::new);
+            slot.fault_in();
+        }
     }
 
     /// What a worker does with an image, for traces.

@@ -54,8 +54,6 @@ struct Line {
     pool: Arc<Pool>,
     workers: Workers,
     large_images: Semaphore,
-    /// Threads that may map blocks at once.
-    mapping: Semaphore,
     long_texts: Semaphore,
     typical_image: find::TypicalImage,
     windows: windows::Windows,
@@ -83,7 +81,6 @@ impl Flow {
             pool: Pool::new(batches as usize, Arc::clone(&rooms.metrics)),
             workers: Workers::start(workers, Arc::clone(&rooms.metrics))?,
             large_images: fill::large_images(engine),
-            mapping: fill::mapping(workers),
             long_texts: Semaphore::new(1),
             typical_image: find::TypicalImage::default(),
             windows: windows::Windows::default(),
@@ -319,9 +316,12 @@ impl Line {
         drop(expected);
         progress.enter(Phase::Pixels);
         trace.batch(sequence, Stage::Fill);
-        let turn = Turn::fill(sequence);
-        let draft = self.draft(turn, held, bytes).await?;
-        let (mut slots, seal) = draft.split(&slot_ranges(&layout));
+        let draft = if held.is_mapped() {
+            held.draft(bytes)
+        } else {
+            self.workers.run(Turn::fill(sequence), move |_| held.draft(bytes)).await?
+        };
+        let (mut slots, seal) = draft?.split(&slot_ranges(&layout));
         let mut rest = slots.pop().expect("the last slot is for the rest");
 
         let flaws = self.fill(sequence, &mut samples, slots, permits).await?;
@@ -335,10 +335,11 @@ impl Line {
         let rooms = Arc::clone(&self.rooms);
         let write = move |_: &mut _| {
             let learned: Vec<bool> = samples.iter().map(Measured::is_shown).collect();
+            rooms.get_pages(&mut rest);
             rooms.write_rest(&layout, &samples, &learned, &mut rest);
             (layout, samples)
         };
-        let (layout, samples) = self.workers.run(turn, write).await?;
+        let (layout, samples) = self.workers.run(Turn::fill(sequence), write).await?;
         let mut batch = finished(name, sequence, &samples, layout, seal.lease(), bad);
         batch.tell(&outline);
         Ok(batch)

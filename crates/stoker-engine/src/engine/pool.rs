@@ -69,15 +69,19 @@ impl Held {
         self.block.as_ref().expect("a draft is made of a block that is mapped")
     }
 
+    pub(super) fn block_mut(&mut self) -> &mut Block {
+        self.block.as_mut().expect("a draft is made of a block that is mapped")
+    }
+
     /// Whether it is a block to reuse.
     pub(super) fn is_mapped(&self) -> bool {
         self.block.is_some()
     }
 
-    /// Maps the block if it was none to reuse. Takes milliseconds.
+    /// Maps the block if it was none to reuse, which has to wait for all who are getting pages.
     pub(super) fn draft(mut self, bytes: usize) -> Result<Draft> {
         if self.block.is_none() {
-            self.block = Some(Block::map(self.capacity, bytes)?);
+            self.block = Some(Block::map(self.capacity)?);
             self.pool.metrics.arena_bytes.add(self.capacity as u64);
         }
         Ok(Draft::new(self, bytes))

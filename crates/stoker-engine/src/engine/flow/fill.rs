@@ -6,9 +6,8 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{Bench, Line, Permit, Turn};
-use crate::engine::block::{Draft, Slot};
+use crate::engine::block::Slot;
 use crate::engine::machine;
-use crate::engine::pool::Held;
 use crate::error::{BudgetError, Error, Flaw, Result};
 use crate::image;
 use crate::recipe::Engine;
@@ -23,24 +22,6 @@ const SHARED_IMAGE: u64 = 3_000_000;
 const LARGE_IMAGES: u64 = 8;
 
 impl Line {
-    /// Memory to fill. A block that must be mapped takes its turn: else the first batch would wait
-    /// while the system gives pages to the blocks of all that come after it.
-    pub(super) async fn draft(&self, turn: Turn, held: Held, bytes: usize) -> Result<Draft> {
-        let mapping = if held.is_mapped() {
-            None
-        } else {
-            Some(self.mapping.acquire().await.map_err(|_| Error::Stopped)?)
-        };
-        let rooms = Arc::clone(&self.rooms);
-        let open = move |_: &mut _| {
-            let _span = rooms.metrics.trace.span("take memory", Vec::new);
-            held.draft(bytes)
-        };
-        let draft = self.workers.run(turn, open).await?;
-        drop(mapping);
-        draft
-    }
-
     /// Has all images filled; the first flaw of each sample.
     pub(super) async fn fill(
         self: &Arc<Self>,
@@ -93,6 +74,7 @@ impl Line {
         }
         let (rooms, mut slot) = (Arc::clone(&self.rooms), slot);
         let fill = move |bench: &mut Bench| {
+            rooms.get_pages(&mut slot);
             let outcome = rooms.fill(&image, &mut slot, bench);
             bench.decoder.tidy();
             drop((image, slot, permits));
@@ -118,6 +100,7 @@ impl Line {
             match flaw {
                 None => Ok((decoded, slot)),
                 Some(flaw) => {
+                    rooms.get_pages(&mut slot);
                     rooms.hide(&plan, &mut slot);
                     Err(flaw)
                 }
@@ -135,6 +118,7 @@ impl Line {
             let (rooms, decoded) = (Arc::clone(&self.rooms), Arc::clone(&decoded));
             let write = move |bench: &mut Bench| {
                 let strips = number * each..strips.min((number + 1) * each);
+                rooms.get_pages(&mut part);
                 rooms.write(&decoded, &plan, strips, &mut part, &mut bench.scratch);
                 drop(part);
                 if let Some(decoded) = Arc::into_inner(decoded) {
@@ -155,7 +139,10 @@ impl Line {
         mut slot: Slot,
     ) -> Result<Option<Flaw>> {
         let rooms = Arc::clone(&self.rooms);
-        let hide = move |_: &mut _| rooms.hide(&image.plan, &mut slot);
+        let hide = move |_: &mut _| {
+            rooms.get_pages(&mut slot);
+            rooms.hide(&image.plan, &mut slot);
+        };
         self.workers.run(Turn::fill(sequence), hide).await.map(|()| None)
     }
 
@@ -176,11 +163,6 @@ impl Line {
         let permit = self.large_images.acquire_many(permits).await;
         permit.map(Some).map_err(|_| Error::Stopped)
     }
-}
-
-/// How many may map blocks at once: half of the workers, so that the others go on filling.
-pub(super) fn mapping(workers: usize) -> Semaphore {
-    Semaphore::new(workers.div_ceil(2))
 }
 
 /// Room for the images that are large.
