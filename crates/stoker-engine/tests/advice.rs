@@ -64,6 +64,7 @@ fn run_keeping(
     }
     let recipe = Recipe::from_value(value).unwrap();
     let loader = Loader::open(recipe, Rank { index: 0, of: 1 }).unwrap();
+    until_the_tokenizer_is_built();
     let mut held = VecDeque::new();
     for _ in 0..batches {
         let Next::Batch(batch) = loader.next(PATIENCE).unwrap() else { panic!("no batch") };
@@ -74,6 +75,20 @@ fn run_keeping(
         }
     }
     loader.report()
+}
+
+/// Building it takes a core for longer than some of these trainers run.
+fn until_the_tokenizer_is_built() {
+    let is_building = || {
+        let mut threads = std::fs::read_dir("/proc/self/task").unwrap();
+        threads.any(|thread| {
+            let name = std::fs::read_to_string(thread.unwrap().path().join("comm"));
+            name.is_ok_and(|name| name.starts_with("stoker-tokenize"))
+        })
+    };
+    while is_building() {
+        sleep(Duration::from_millis(5));
+    }
 }
 
 fn advice(report: &Report) -> &Advice {

@@ -277,10 +277,10 @@ mod tests {
             let take = || pool.take_now(0, bytes).unwrap().draft(bytes).unwrap();
             let ranges = [0..100, 100..PAGE + 7, PAGE + 7..3 * PAGE + 1, 3 * PAGE + 1..bytes];
             let (mut slots, seal) = take().split(&ranges);
-            for number in 0..slots.len() {
-                assert!(slots[number].is_fresh());
-                get(&mut slots[number]);
-                slots[number].fill(number as u8 + 1);
+            for (slot, number) in slots.iter_mut().zip(1..) {
+                assert!(slot.is_fresh());
+                get(slot);
+                slot.fill(number);
             }
             drop(slots);
             let lease = seal.lease();
@@ -288,7 +288,7 @@ mod tests {
                 assert!(lease[range].iter().all(|byte| *byte == expected));
             }
             drop(lease);
-            let (slots, _seal) = take().split(&[0..bytes]);
+            let (slots, _seal) = take().split(std::slice::from_ref(&(0..bytes)));
             assert!(!slots[0].is_fresh(), "the block is used again, and has its pages");
         }
     }
@@ -298,7 +298,7 @@ mod tests {
         let pool = Pool::new(64 << 20, Arc::default());
         let take = || pool.take_now(0, PAGE).unwrap().draft(PAGE).unwrap();
         drop(take());
-        let (slots, _seal) = take().split(&[0..PAGE]);
+        let (slots, _seal) = take().split(std::slice::from_ref(&(0..PAGE)));
         assert!(slots[0].is_fresh());
     }
 

@@ -48,15 +48,16 @@ impl Rooms {
         Some(ImageBytes { bytes: beginning.clone(), header: Some(header) })
     }
 
-    /// Sizes and tokens of a sample whose images were fetched. The first ones wait for the tokenizer,
-    /// which is built meanwhile.
+    /// Sizes and tokens of a sample whose images were fetched. That a tokenizer can't be built may come
+    /// out only by now, and is no fault of the sample.
     pub(super) fn measure(
         &self,
         sample: Sample,
         images: Vec<ImageBytes>,
     ) -> Result<Result<Measured, Flaw>> {
-        self.text.built()?;
-        Ok(contained(Room::Text, || self.measured(sample, images)))
+        let measured = contained(Room::Text, || self.measured(sample, images));
+        self.text.unbroken()?;
+        Ok(measured)
     }
 
     fn measured(&self, sample: Sample, images: Vec<ImageBytes>) -> Result<Measured, Flaw> {

@@ -62,11 +62,12 @@ impl Rooms {
         opening.fetches(&fetcher)?;
         let catalog = Catalog::open(&recipe, &fetcher, progress)?;
         fetcher.open_cache(catalog.fingerprint(), machine::cache_memory(&recipe.engine))?;
-        let identity = identity(&recipe, &catalog, &vision, &text);
+        let text_identity = text.identity()?;
+        let identity = identity(&recipe, &catalog, &vision, &text_identity);
         let (batch_size, sources) = (recipe.pack.batch_size, catalog.sources(&recipe));
         let plan = Plan::new(&recipe.plan, batch_size, &sources, identity)?;
         let rgb = recipe.compat.rgb();
-        let sizes = sizes(&recipe, &catalog, &vision, &text);
+        let sizes = sizes(&recipe, &catalog, &vision, &text_identity);
         Ok(Self { recipe, metrics, plan, catalog, fetcher, vision, text, pack, rgb, sizes })
     }
 
@@ -89,7 +90,7 @@ impl Rooms {
     /// The sizes that are known of the samples of opened datasets; `None` without the model's files.
     pub(crate) fn known_sizes(recipe: &Recipe, catalog: &Catalog) -> Option<Sizes> {
         let (vision, text) = of_model(recipe).ok()?;
-        Some(sizes(recipe, catalog, &vision, &text))
+        Some(sizes(recipe, catalog, &vision, &text.identity().ok()?))
     }
 
     /// The sample to try for a position: its own, then one spare after the other. `met` are the bad
@@ -256,8 +257,8 @@ fn packer(config: &recipe::Pack, vision: &Preprocessor, text: &Encoder) -> Resul
     Packer::open(config, row, text.pad_token(), neutral)
 }
 
-fn sizes(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encoder) -> Sizes {
-    let (image, vision, text) = (&recipe.image, vision.identity(), text.identity());
+fn sizes(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &str) -> Sizes {
+    let (image, vision) = (&recipe.image, vision.identity());
     let measure = format!("{}\n{image:?}\n{vision:?}\n{text}", recipe.compat.as_str());
     Sizes::new(catalog.measurable(recipe), &measure)
 }
@@ -280,13 +281,13 @@ pub(super) fn flaw_of(error: Error, is_foreign: impl Fn(&str) -> bool) -> Result
 
 /// Everything that decides what batches hold, by name. What only decides how fast they come is not
 /// in it.
-fn identity(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &Encoder) -> Identity {
+fn identity(recipe: &Recipe, catalog: &Catalog, vision: &Preprocessor, text: &str) -> Identity {
     let mut identity = Identity::default();
     catalog.identify(recipe, &mut identity);
     identity.add("compat", recipe.compat.as_str());
     identity.add("image", hash(&format!("{:?}", recipe.image)));
     identity.add("vision", hash(&vision.identity()));
-    identity.add("text", hash(text.identity()));
+    identity.add("text", hash(text));
     let recipe::Pack { layout, min_images_per_batch, pad_to_multiple, .. } = recipe.pack;
     let recipe::Pack { max_tokens, max_images, max_patches, .. } = recipe.pack;
     if let Some(max_tokens) = max_tokens {

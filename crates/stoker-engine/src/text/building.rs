@@ -1,10 +1,12 @@
 //! Something large that is made on a thread of its own, and waited for when it is needed.
 #![expect(unsafe_code, reason = "the allocator is asked in C")]
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
+
+use crate::error::Result;
+use crate::thread::{self, Priority};
 
 /// Being made, or made.
 pub(super) struct Building<T> {
@@ -17,18 +19,24 @@ impl<T: Send + Sync + 'static> Building<T> {
     /// Has it made by a thread of that name, which gives back all memory that this took and that is
     /// not in use any more.
     pub(super) fn start(
-        thread: &str,
+        name: &str,
+        priority: Priority,
         make: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<Self> {
+    ) -> Result<Self> {
         let place = Arc::new(OnceLock::new());
         let filled = Arc::clone(&place);
-        let thread = Builder::new().name(thread.to_owned()).spawn(move || {
+        let thread = thread::start(name, priority, move || {
             // What it leaves half made is dropped, and seen by nobody.
             let found = catch_unwind(AssertUnwindSafe(make));
             assert!(filled.set(found.ok()).is_ok(), "it is made once");
             give_back();
         })?;
         Ok(Self { made: place, thread: Some(thread) })
+    }
+
+    /// What was made, if it is.
+    pub(super) fn made(&self) -> Option<&T> {
+        self.made.get().map(|made| made.as_ref().expect("what makes it does not panic"))
     }
 
     /// What was made, once it is.
@@ -68,7 +76,7 @@ mod tests {
     #[test]
     fn all_who_wait_get_what_was_made_once() {
         let (go, told) = sync_channel(0);
-        let building = Building::start("stoker-test", move || {
+        let building = Building::start("stoker-test", Priority::Nicer, move || {
             told.recv().unwrap();
             String::from("made")
         });
@@ -86,7 +94,9 @@ mod tests {
     fn nothing_of_it_is_left_when_it_is_dropped() {
         let done = Arc::new(AtomicBool::new(false));
         let set = Arc::clone(&done);
-        let building = Building::start("stoker-test", move || set.store(true, Ordering::Release));
+        let building = Building::start("stoker-test", Priority::Nicer, move || {
+            set.store(true, Ordering::Release);
+        });
         drop(building.unwrap());
         assert!(done.load(Ordering::Acquire));
     }
@@ -99,7 +109,7 @@ mod tests {
             line.trim().trim_end_matches(" kB").parse().unwrap()
         };
         // Many small pieces, of which the last one stays: nothing below it is at an end of the heap.
-        let building = Building::start("stoker-test", move || {
+        let building = Building::start("stoker-test", Priority::Nicer, move || {
             let mut pieces: Vec<_> = (0..256_u32 << 10).map(|_| vec![1_u8; 1 << 10]).collect();
             (resident(), pieces.pop())
         });
@@ -112,6 +122,8 @@ mod tests {
     #[test]
     #[should_panic = "does not panic"]
     fn who_waits_for_what_panicked_hears_of_it() {
-        Building::start("stoker-test", || -> u8 { panic!("it can't be made") }).unwrap().wait();
+        Building::start("stoker-test", Priority::Nicer, || -> u8 { panic!("it can't be made") })
+            .unwrap()
+            .wait();
     }
 }

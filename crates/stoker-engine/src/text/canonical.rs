@@ -3,11 +3,13 @@
 //! The library has a function that brings files of all times into that spelling. It makes a tree of
 //! the whole file and writes the tree down to be read again, which takes more than a third of the
 //! time of building the tokenizer. But nearly all of the file is its vocabulary and its merges, which
-//! are spelt in one of two ways. So the library is given the rest of the file ([`quick`]), and the two tables are
-//! carried over as they are, or as pairs. A file in which anything is out of the ordinary goes the
-//! library's own way as a whole ([`thorough`]), which also says what is wrong with it.
+//! are spelt in one of two ways. So the library is given the rest of the file ([`Head`]), which is enough to
+//! open a loader with, and the two tables are carried over later, as they are, or as pairs. A file in
+//! which anything is out of the ordinary goes the library's own way as a whole ([`thorough`]), which also
+//! says what is wrong with it.
 
 use std::iter;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,6 +22,15 @@ pub(super) struct Canonical {
     pub(super) added_tokens: Vec<AddedToken>,
     /// Whether it is of the kind that is read here.
     pub(super) is_byte_level_bpe: bool,
+    /// Where in it the tables are, if each merge puts two tokens together as they are.
+    pub(super) tables: Option<Tables>,
+}
+
+/// Where the vocabulary and the merges are, with their brackets.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) vocab: Range<usize>,
+    pub(super) merges: Range<usize>,
 }
 
 /// A token beside the vocabulary.
@@ -56,40 +67,109 @@ struct Model<'a> {
     rest: Map<String, Value>,
 }
 
-/// The file, if its tables are of the usual kind.
-pub(super) fn quick(text: &str) -> Option<Canonical> {
-    let File { model, rest: mut root } = serde_json::from_str(text).ok()?;
-    let (vocab, merges, mut model) = (model.vocab.get(), model.merges.get(), model.rest);
-    if !vocab.starts_with('{') || !merges.starts_with('[') {
-        return None;
-    }
-    // Whether there are such tables decides what kind of model it is.
-    model.insert("vocab".into(), Value::Object(Map::new()));
-    model.insert("merges".into(), Value::Array(Vec::new()));
-    root.insert("model".into(), Value::Object(model));
-    let mut root = Value::Object(root);
-    tokenizers::canonicalize_value(&mut root).ok()?;
+/// A file of which everything is known but its tables, which are nearly all of it.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// It is of the usual kind, as far as that can be seen without them.
+    Usual { text: String, head: Head },
+    /// It went the library's own way.
+    Other(Canonical),
+}
 
-    let root = root.as_object_mut()?;
-    let added_tokens = Vec::deserialize(root.get("added_tokens")?).ok()?;
-    let mut model = root.shift_remove("model")?;
-    ["vocab", "merges"]
-        .into_iter()
-        .try_for_each(|name| model.as_object_mut()?.shift_remove(name).map(drop))?;
-    let mut json = String::with_capacity(text.len());
-    push_open(root.iter(), &mut json);
-    json.push_str("\"model\":");
-    push_open(model.as_object()?.iter(), &mut json);
-    json.push_str("\"vocab\":");
-    push_compact(vocab, &mut json);
-    json.push_str(",\"merges\":");
-    push_merges(merges, &mut json)?;
-    json.push_str("}}");
-    Some(Canonical { json, added_tokens, is_byte_level_bpe: Kind::of(&model)?.is_byte_level_bpe() })
+/// All that a file of the usual kind says but its tables.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// The canonical spelling, until where the vocabulary begins.
+    json: String,
+    /// Where in the file they are.
+    tables: Tables,
+    kind: Kind,
+    added_tokens: Vec<AddedToken>,
+}
+
+impl Opened {
+    pub(super) fn new(text: String) -> tokenizers::Result<Self> {
+        match Head::of(&text) {
+            Some(head) => Ok(Self::Usual { text, head }),
+            None => thorough(&text).map(Self::Other),
+        }
+    }
+
+    pub(super) fn added_tokens(&self) -> &[AddedToken] {
+        match self {
+            Self::Usual { head, .. } => &head.added_tokens,
+            Self::Other(canonical) => &canonical.added_tokens,
+        }
+    }
+
+    /// Whether it is of the kind that is read here.
+    pub(super) fn is_byte_level_bpe(&self) -> bool {
+        match self {
+            Self::Usual { head, .. } => head.kind.is_byte_level_bpe(),
+            Self::Other(canonical) => canonical.is_byte_level_bpe,
+        }
+    }
+
+    /// The whole file.
+    pub(super) fn canonical(self) -> tokenizers::Result<Canonical> {
+        match self {
+            Self::Usual { text, head } => head.quick(&text).map_or_else(|| thorough(&text), Ok),
+            Self::Other(canonical) => Ok(canonical),
+        }
+    }
+}
+
+impl Head {
+    fn of(text: &str) -> Option<Self> {
+        let File { model, rest: mut root } = serde_json::from_str(text).ok()?;
+        let (vocab, merges, mut model) = (model.vocab.get(), model.merges.get(), model.rest);
+        if !vocab.starts_with('{') || !merges.starts_with('[') {
+            return None;
+        }
+        // Whether there are such tables decides what kind of model it is.
+        model.insert("vocab".into(), Value::Object(Map::new()));
+        model.insert("merges".into(), Value::Array(Vec::new()));
+        root.insert("model".into(), Value::Object(model));
+        let mut root = Value::Object(root);
+        tokenizers::canonicalize_value(&mut root).ok()?;
+
+        let root = root.as_object_mut()?;
+        let added_tokens = Vec::deserialize(root.get("added_tokens")?).ok()?;
+        let mut model = root.shift_remove("model")?;
+        let kind = Kind::deserialize(&model).ok()?;
+        let model = model.as_object_mut()?;
+        ["vocab", "merges"].into_iter().try_for_each(|name| model.shift_remove(name).map(drop))?;
+        let mut json = String::with_capacity(text.len());
+        push_open(root.iter(), &mut json);
+        json.push_str("\"model\":");
+        push_open(model.iter(), &mut json);
+        json.push_str("\"vocab\":");
+        let place = |table: &str| {
+            let start = table.as_ptr().addr() - text.as_ptr().addr();
+            start..start + table.len()
+        };
+        let tables = Tables { vocab: place(vocab), merges: place(merges) };
+        Some(Self { json, tables, kind, added_tokens })
+    }
+
+    /// All of the file that it is the head of, if its tables are of the usual kind.
+    fn quick(self, text: &str) -> Option<Canonical> {
+        let Self { mut json, tables, kind, added_tokens } = self;
+        let start = json.len();
+        push_compact(&text[tables.vocab], &mut json);
+        let vocab = start..json.len();
+        json.push_str(",\"merges\":");
+        let start = json.len();
+        push_merges(&text[tables.merges], &mut json)?;
+        let merges = start..json.len();
+        json.push_str("}}");
+        let tables = kind.has_plain_merges().then_some(Tables { vocab, merges });
+        Some(Canonical { json, added_tokens, is_byte_level_bpe: kind.is_byte_level_bpe(), tables })
+    }
 }
 
 /// The file, whatever is in it.
-pub(super) fn thorough(text: &str) -> tokenizers::Result<Canonical> {
+fn thorough(text: &str) -> tokenizers::Result<Canonical> {
     #[derive(Deserialize)]
     struct File {
         model: Kind,
@@ -97,20 +177,25 @@ pub(super) fn thorough(text: &str) -> tokenizers::Result<Canonical> {
     }
     let json = tokenizers::canonicalize_str(text)?;
     let File { model, added_tokens } = serde_json::from_str(&json)?;
-    Ok(Canonical { json, added_tokens, is_byte_level_bpe: model.is_byte_level_bpe() })
+    let is_byte_level_bpe = model.is_byte_level_bpe();
+    Ok(Canonical { json, added_tokens, is_byte_level_bpe, tables: None })
 }
 
 /// What kind of model it is, in the canonical spelling.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Kind {
     r#type: String,
     #[serde(default)]
     byte_level: bool,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
 }
 
 impl Kind {
-    fn of(model: &Value) -> Option<Self> {
-        Self::deserialize(model).ok()
+    /// Whether a merge's result is its left side and its right one.
+    fn has_plain_merges(&self) -> bool {
+        let affixes = [&self.continuing_subword_prefix, &self.end_of_word_suffix];
+        affixes.into_iter().flatten().all(String::is_empty)
     }
 
     fn is_byte_level_bpe(&self) -> bool {
@@ -157,7 +242,7 @@ fn push_merges(raw: &str, json: &mut String) -> Option<()> {
 
 /// What a JSON text consists of: strings with their quotes, and whatever stands between them in
 /// pieces without space. `[` and `,` may be parts of a longer piece where no string follows them.
-fn words(json: &str) -> impl Iterator<Item = &str> {
+pub(super) fn words(json: &str) -> impl Iterator<Item = &str> {
     let (bytes, mut at) = (json.as_bytes(), 0);
     iter::from_fn(move || {
         at += bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -214,6 +299,10 @@ mod tests {
 
     fn tree(json: &str) -> Value {
         serde_json::from_str(json).unwrap()
+    }
+
+    fn quick(text: &str) -> Option<Canonical> {
+        Head::of(text)?.quick(text)
     }
 
     /// The library's own way, as a tree.

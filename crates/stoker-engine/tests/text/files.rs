@@ -1,5 +1,11 @@
 //! The model folder: what is found in it, and what is said when it is not.
 
+use std::time::Duration;
+
+use stoker_engine::loader::{Loader, Next};
+use stoker_engine::recipe::Recipe;
+use stoker_engine::sample::Rank;
+
 use super::*;
 
 #[test]
@@ -93,7 +99,7 @@ fn small(change: impl FnOnce(&mut Value)) -> tempfile::TempDir {
     file["model"]["vocab"] = Value::Object(vocab);
     change(&mut file);
     std::fs::write(folder.path().join("tokenizer.json"), file.to_string()).unwrap();
-    for name in ["tokenizer_config.json", "chat_template.jinja"] {
+    for name in ["tokenizer_config.json", "chat_template.jinja", "preprocessor_config.json"] {
         std::fs::copy(model("qwen3_vl").join(name), folder.path().join(name)).unwrap();
     }
     folder
@@ -107,13 +113,13 @@ fn open_small(folder: &tempfile::TempDir) -> Result<Encoder, Error> {
 fn what_a_tokenizer_can_not_be_is_told_when_it_is_opened() {
     type Change = fn(&mut Value);
     let changes: [(Change, &str); 4] = [
+        (|file| file["added_tokens"][1]["lstrip"] = json!(true), "has rules about the text"),
         (|file| file["model"]["type"] = json!("WordPiece"), "needs a BPE model, found WordPiece"),
         (|file| file["pre_tokenizer"] = json!(null), "not a byte-level BPE"),
         (
             |file| file["added_tokens"].as_array_mut().unwrap().truncate(1),
             "it has no special token `<|im_start|>`",
         ),
-        (|file| file["model"]["merges"] = json!(["a b c"]), "does not split into exactly two"),
     ];
     for (change, expected) in changes {
         let text = problems(open_small(&small(change)));
@@ -122,9 +128,19 @@ fn what_a_tokenizer_can_not_be_is_told_when_it_is_opened() {
 }
 
 #[test]
+fn what_merges_can_not_be_is_told_when_they_are_read() {
+    let encoder = open_small(&small(|file| file["model"]["merges"] = json!(["a b c"]))).unwrap();
+    let expected = "does not split into exactly two";
+    let text = problems(encoder.identity().map(|_| open_small(&small(|_| ())).unwrap()));
+    assert!(text.contains("text.tokenizer") && text.contains(expected), "{text}");
+    let text = problems(encoder.built().map(|()| encoder));
+    assert!(text.contains("text.tokenizer") && text.contains(expected), "{text}");
+}
+
+#[test]
 fn a_vocabulary_that_does_not_fit_its_merges_is_told_when_it_is_built() {
     type Change = fn(&mut Value);
-    let changes: [(Change, &str); 4] = [
+    let changes: [(Change, &str); 3] = [
         (
             |file| file["model"]["merges"] = json!([["i", "nn"]]),
             "not a tokenizer (Token `nn` out of vocabulary)",
@@ -136,7 +152,6 @@ fn a_vocabulary_that_does_not_fit_its_merges_is_told_when_it_is_built() {
             "not a tokenizer (This byte-level vocabulary has no token for bytes",
         ),
         (|file| file["added_tokens"][3]["id"] = json!(9_999), "leaves a gap"),
-        (|file| file["added_tokens"][1]["lstrip"] = json!(true), "has rules about the text"),
     ];
     for (change, expected) in changes {
         let encoder = open_small(&small(change)).unwrap();
@@ -146,9 +161,47 @@ fn a_vocabulary_that_does_not_fit_its_merges_is_told_when_it_is_built() {
 }
 
 #[test]
+fn no_batch_comes_of_a_tokenizer_that_can_not_be_built_and_no_sample_is_blamed() {
+    type Change = fn(&mut Value);
+    let changes: [Change; 3] = [
+        |file| file["model"]["merges"] = json!([["i", "nn"]]),
+        |file| file["model"]["merges"] = json!(["a b c"]),
+        |file| file["added_tokens"][3]["id"] = json!(9_999),
+    ];
+    let data = tempfile::tempdir().unwrap();
+    let chats = data.path().join("chats.jsonl");
+    let turn = |role: &str, text: &str| json!({"role": role, "content": text});
+    let chat = json!({"messages": [turn("user", "singing"), turn("assistant", "in")]});
+    std::fs::write(&chats, format!("{chat}\n").repeat(4)).unwrap();
+    let next = |folder: &tempfile::TempDir| {
+        let recipe = json!({
+            "model": folder.path(),
+            "dataset": {"source": &chats, "index-dir": data.path().join("index")},
+            "pack": {"batch-size": 1},
+        });
+        let loader = Loader::open(Recipe::from_value(recipe).unwrap(), Rank { index: 0, of: 1 })?;
+        loop {
+            match loader.next(Duration::from_mins(1))? {
+                Next::Waiting => {}
+                Next::Batch(batch) => return Ok(batch.sequence()),
+                Next::End => panic!("there are samples"),
+            }
+        }
+    };
+    assert_eq!(next(&small(|_| ())).unwrap(), 0);
+    for change in changes {
+        let error: Error = next(&small(change)).unwrap_err();
+        assert!(matches!(error, Error::Recipe(_)), "{error}");
+        assert!(error.to_string().contains("text.tokenizer"), "{error}");
+    }
+}
+
+#[test]
 fn a_sample_for_a_tokenizer_that_can_not_be_built_is_refused_and_does_not_panic() {
-    let encoder = open_small(&small(|file| file["model"]["merges"] = json!([["i", "nn"]])));
-    let flaw = encoder.unwrap().encode(&talk(), &[], 2).unwrap_err();
+    let encoder =
+        open_small(&small(|file| file["model"]["merges"] = json!([["i", "nn"]]))).unwrap();
+    encoder.built().unwrap_err();
+    let flaw = encoder.encode(&talk(), &[], 2).unwrap_err();
     assert_eq!(flaw.code, "tokenizer");
     assert!(flaw.reason.contains("out of vocabulary"), "{}", flaw.reason);
 }
@@ -161,11 +214,11 @@ fn a_tokenizer_is_known_by_what_it_says_and_not_by_how_its_file_is_laid_out() {
     let file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     std::fs::write(&path, serde_json::to_string_pretty(&file).unwrap()).unwrap();
     let strings = open_small(&strings).unwrap();
-    assert_eq!(strings.identity(), pairs.identity());
+    assert_eq!(strings.identity().unwrap(), pairs.identity().unwrap());
     let encode = |encoder: &Encoder| encoder.encode(&talk(), &[], 2).unwrap();
     assert_eq!(encode(&strings), encode(&pairs));
     let other = open_small(&small(|file| file["model"]["merges"] = json!([]))).unwrap();
-    assert_ne!(other.identity(), pairs.identity());
+    assert_ne!(other.identity().unwrap(), pairs.identity().unwrap());
 }
 
 #[test]

@@ -136,7 +136,9 @@ impl Line {
         let alone = if long { Some(self.long_texts.acquire().await) } else { None };
         let rooms = Arc::clone(&self.rooms);
         let measure = move |_: &mut _| rooms.measure(sample, images);
-        let measured = self.workers.run(Turn::measure(claim.batch), measure).await??;
+        let swift = self.rooms.text.is_built();
+        let turn = if swift { Turn::measure } else { Turn::measure_slowly };
+        let measured = self.workers.run(turn(claim.batch), measure).await??;
         drop(alone);
         let Ok(measured) = measured else { return Ok(measured.map(|it| (it, Vec::new()))) };
         permits.extend(self.hold_text(claim, &measured).await?.map(Arc::new));

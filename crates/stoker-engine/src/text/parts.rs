@@ -1,0 +1,141 @@
+//! Which of very many strings may be parts of a text.
+//!
+//! A text is known by its pairs of bytes and its runs of four; a string all of whose pairs and runs
+//! the text has is taken for a part of it, which is wrong now and then. The strings are in order of
+//! the run that they begin with, so that only those are looked at which begin with one of the text's.
+
+use std::ops::Range;
+
+/// Where strings of less than four bytes are, which begin with no run.
+const SHORT: u32 = u32::MAX;
+
+/// The pairs and runs of a text.
+pub(super) struct Parts {
+    pairs: Set<{ 1 << 16 }>,
+    runs: Set<{ 1 << 18 }>,
+    /// The runs, once each.
+    each: Vec<u32>,
+}
+
+impl Parts {
+    pub(super) fn of(text: &[u8]) -> Self {
+        let mut parts = Self { pairs: Set::default(), runs: Set::default(), each: Vec::new() };
+        for pair in text.windows(2) {
+            parts.pairs.insert(place_of_pair(pair));
+        }
+        for run in text.windows(4).map(place_of_run) {
+            if parts.runs.insert(run as usize) {
+                parts.each.push(run);
+            }
+        }
+        parts
+    }
+
+    /// Whether these bytes may be a part of the text. If so, so may all parts of them.
+    fn may_hold(&self, bytes: &[u8]) -> bool {
+        bytes.windows(4).all(|run| self.runs.holds(place_of_run(run) as usize))
+            && bytes.windows(2).all(|pair| self.pairs.holds(place_of_pair(pair)))
+    }
+}
+
+/// Strings, by their numbers.
+pub(super) struct Strings {
+    /// The run that each begins with, and its number.
+    in_order: Vec<(u32, u32)>,
+}
+
+impl Strings {
+    /// `spell` writes down the string of a number.
+    pub(super) fn new(count: usize, spell: impl Fn(usize, &mut Vec<u8>)) -> Self {
+        let mut bytes = Vec::new();
+        let mut place = |number: usize| {
+            bytes.clear();
+            spell(number, &mut bytes);
+            bytes.get(..4).map_or(SHORT, place_of_run)
+        };
+        let mut in_order: Vec<_> = (0..count).map(|it| (place(it), it as u32)).collect();
+        in_order.sort_unstable();
+        Self { in_order }
+    }
+
+    /// The numbers of those that may be parts of a text, in their order.
+    pub(super) fn parts_of(&self, text: &Parts, spell: impl Fn(usize, &mut Vec<u8>)) -> Vec<usize> {
+        let mut bytes = Vec::new();
+        let mut found = Vec::new();
+        for run in text.each.iter().copied().chain([SHORT]) {
+            for &(_, number) in &self.in_order[self.beginning_with(run)] {
+                bytes.clear();
+                spell(number as usize, &mut bytes);
+                if text.may_hold(&bytes) {
+                    found.push(number as usize);
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    fn beginning_with(&self, run: u32) -> Range<usize> {
+        let start = self.in_order.partition_point(|(other, _)| *other < run);
+        let length = self.in_order[start..].iter().take_while(|(other, _)| *other == run).count();
+        start..start + length
+    }
+}
+
+fn place_of_pair(pair: &[u8]) -> usize {
+    usize::from(pair[0]) << 8 | usize::from(pair[1])
+}
+
+/// By Fibonacci's multiplier: different runs may share a place.
+fn place_of_run(run: &[u8]) -> u32 {
+    let run = u32::from_le_bytes([run[0], run[1], run[2], run[3]]);
+    run.wrapping_mul(0x9e37_79b9) >> 14
+}
+
+/// Numbers below `N`, a bit for each, so that all of them stay in a core's nearest cache.
+struct Set<const N: usize>(Vec<u64>);
+
+impl<const N: usize> Default for Set<N> {
+    fn default() -> Self {
+        Self(vec![0; N / 64])
+    }
+}
+
+impl<const N: usize> Set<N> {
+    /// Whether it is new.
+    fn insert(&mut self, number: usize) -> bool {
+        let is_new = !self.holds(number);
+        self.0[number / 64] |= 1 << (number % 64);
+        is_new
+    }
+
+    fn holds(&self, number: usize) -> bool {
+        self.0[number / 64] >> (number % 64) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_part_of_a_text_is_found(
+            text in "[ab\u{120}]{0,40}",
+            strings in prop::collection::vec("[abc\u{120}]{1,8}", 0..200),
+        ) {
+            let spell = |number: usize, bytes: &mut Vec<u8>| bytes.extend(strings[number].bytes());
+            let found = Strings::new(strings.len(), spell).parts_of(&Parts::of(text.as_bytes()), spell);
+            prop_assert!(found.is_sorted());
+            for (number, string) in strings.iter().enumerate() {
+                let is_part = text.contains(string.as_str());
+                prop_assert!(!is_part || found.contains(&number), "{string}");
+                // No letter of its own: nothing of it can be there but by a run that shares a place.
+                let is_foreign = string.len() < 4 && string.len() > 1 && string.contains('c');
+                prop_assert!(!is_foreign || !found.contains(&number), "{string}");
+            }
+        }
+    }
+}
