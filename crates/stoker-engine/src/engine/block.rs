@@ -116,8 +116,8 @@ impl Slot {
         self.held.block().fresh
     }
 
-    /// Has the system give all of its pages at once: one after the other, while
-    /// they are written to, they cost several times more than the image that is written.
+    /// Has the system give all of its pages at once: one after the other, while they are written to,
+    /// they cost several times more than the image that is written.
     pub(super) fn fault_in(&mut self) {
         let range = self.range.clone();
         let map = self.held.block().map.as_ref().expect("it is there until the block is dropped");
