@@ -40,12 +40,21 @@ def test_a_forecast_is_near_what_a_trainer_waits(
 
 def test_a_step_goes_by_the_floor_of_what_is_to_be_the_limit():
     floors = [["trainer", 0.9], ["cores", 0.4], ["requests", 0.2], ["requests", 0.1]]
-    assert sizing.floor(floors, "requests") == 0.2  # computed, and as it was measured
+    assert sizing.floor(floors, "requests") == 0.2  # the larger one
     assert sizing.floor(floors, "trainer") == 0.4
     assert sizing.floor(floors, "memory") == 0.4
 
 
 def test_no_wait_is_no_wait_and_a_wrong_forecast_is_marked():
-    assert sizing.off_by({"said": 0.0, "seen": 0.01, "right": True}) == "nothing"
-    assert sizing.off_by({"said": 0.55, "seen": 0.5, "right": True}) == "+10%"
-    assert sizing.off_by({"said": 0.3, "seen": 0.5, "right": False}) == "-40% **"
+    assert sizing.off_by(0.0, 0.01) == 0.0
+    assert sizing.off_by(0.55, 0.5) == pytest.approx(0.1)
+    assert sizing.off_by(0.03, 0.0) > sizing.WITHIN
+    run = {"said": 0.55, "seen": 0.5, "right": True}
+    assert sizing.marked(run) == "+10%"
+    assert sizing.marked(run | {"said": 0.3, "right": False}) == "-40% **"
+    assert sizing.marked(run | {"said": 0.0, "seen": 0.01}) == "nothing"
+
+
+def test_no_two_runs_have_the_same_luck():
+    seeds = [seed for number in range(3) for seed in sizing.Turn(0.1, number).seeds()]
+    assert len(set(seeds)) == len(seeds)

@@ -137,13 +137,6 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
     let delayed_seconds = if delayed > CROWDED * at_work { delayed } else { 0.0 };
     let worker_seconds = at_work - delayed_seconds;
     let process_seconds = flat_out.each(|it| it.process_seconds);
-    // Flat out, some of what is brought in is of batches that nobody has yet, and more or less of it each time.
-    let brought_in = |of: &dyn Fn(&Report) -> f64| {
-        samples * alone.grew(of) / alone.grew(|it| it.samples as f64).max(1.0)
-    };
-    let requests = |it: &Report| it.fetch.requests as f64;
-    let asked = alone.grew(requests);
-    let waited = |it: &Report| of_room(it, Room::Fetch, |room| room.busy_seconds);
     let seconds = flat_out.seconds / flat_out.batches.max(1) as f64;
     let workers = flat_out.after.workers as f64;
     let busy = at_work / (seconds * workers.max(1.0));
@@ -154,15 +147,25 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
         Some(Limit::Cores | Limit::BusyMachine) | None => Limit::Trainer,
         Some(limit) => limit,
     };
+    // Flat out, some of what is brought in is of batches that nobody has yet, and more or less of it each
+    // time; and what has to share a line or a store takes longer. Requests that wait for nothing but each
+    // other do neither, and a few differ so much that none is to be left out.
+    let telling: &[&Taken] = if limit == Limit::Requests { &[flat_out, alone] } else { &[alone] };
+    let sum = |of: &dyn Fn(&Report) -> f64| telling.iter().map(|taken| taken.grew(of)).sum::<f64>();
+    let brought_in =
+        |of: &dyn Fn(&Report) -> f64| samples * sum(of) / sum(&|it| it.samples as f64).max(1.0);
+    let requests = |it: &Report| it.fetch.requests as f64;
+    let waited = |it: &Report| of_room(it, Room::Fetch, |room| room.busy_seconds);
     let bytes = |it: &Report| of_room(it, Room::Fetch, |room| room.bytes as f64);
     let (fetched_bytes, requests_each) = (brought_in(&bytes), brought_in(&requests));
     // Where they are what limits, a batch takes as long as its own do.
     let part = |own: f64, of: f64| if of > 0.0 { own / of } else { 1.0 };
     let share = match limit {
-        Limit::Requests | Limit::Throttling => part(requests_each, flat_out.each(requests)),
+        Limit::Throttling => part(requests_each, flat_out.each(requests)),
         Limit::Bandwidth => part(fetched_bytes, flat_out.each(bytes)),
         _ => 1.0,
     };
+    let asked = sum(&requests);
     Cost {
         samples,
         worker_seconds,
@@ -172,7 +175,7 @@ fn cost(flat_out: &Taken, alone: &Taken) -> Cost {
         shipped_bytes: flat_out.shipped_bytes as f64 / flat_out.batches.max(1) as f64,
         requests: requests_each,
         // Local files are read, not asked for.
-        request_seconds: if asked > 0.0 { alone.grew(waited) / asked } else { 0.0 },
+        request_seconds: if asked > 0.0 { sum(&waited) / asked } else { 0.0 },
         alone_seconds: alone.seconds / alone.batches.max(1) as f64,
         flat_out: FlatOut { seconds: seconds * share, limit, workers, busy },
     }

@@ -59,7 +59,7 @@ pub struct Cost {
     pub shipped_bytes: f64,
     /// Requests.
     pub requests: f64,
-    /// Seconds of one request, while few are in flight.
+    /// Seconds of one request, while few are in flight or may be.
     pub request_seconds: f64,
     /// Seconds from asking for a batch to having it, while no other is made.
     pub alone_seconds: f64,
@@ -70,7 +70,7 @@ pub struct Cost {
 /// What a loader does whose batches are taken as soon as they are ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlatOut {
-    /// Seconds a batch; of its own bytes or requests, where these limited it and others were brought in too.
+    /// Seconds a batch; of its own bytes, or requests that a store refused, where others were brought in too.
     pub seconds: f64,
     /// What limited it.
     pub limit: Limit,
@@ -265,15 +265,13 @@ fn ahead(cost: &Cost, machine: &Machine, job: Job) -> (Limit, f64) {
 fn as_measured(cost: &Cost, machine: &Machine, job: Job) -> Option<(Limit, f64)> {
     let FlatOut { seconds, limit, .. } = cost.flat_out;
     let sharing = match limit {
-        // Computed from what was measured, for any number of cores; and what a card brings, where it is
-        // said, whatever the one here does.
-        Limit::Cores | Limit::BusyMachine | Limit::Trainer => return None,
+        // Computed from what was measured, for any number of cores and of requests in flight; and what a card
+        // brings, where it is said, whatever the one here does.
+        Limit::Cores | Limit::BusyMachine | Limit::Trainer | Limit::Requests => return None,
         Limit::Bandwidth if machine.network.is_some() => return None,
         Limit::Bandwidth | Limit::Network => machine.here(job.gpus),
         Limit::Throttling => job.gpus as f64,
-        Limit::HandOver | Limit::LargeImage | Limit::Memory | Limit::Requests | Limit::Latency => {
-            1.0
-        }
+        Limit::HandOver | Limit::LargeImage | Limit::Memory | Limit::Latency => 1.0,
     };
     Some((limit, seconds * sharing))
 }

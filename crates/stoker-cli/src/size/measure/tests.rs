@@ -56,10 +56,23 @@ fn what_is_brought_in_for_later_batches_is_not_of_those_that_were_taken() {
     near([found.requests, found.fetched_bytes], [4.0, 100.0]);
     near([found.request_seconds, found.alone_seconds], [0.05, 1.0]);
     // A second for six requests, of which four are its own; or for 400 bytes, of which 100 are.
-    let paces = [Limit::Latency, Limit::Requests, Limit::Throttling, Limit::Bandwidth]
-        .map(|limit| of(limit).flat_out.seconds);
-    near([paces[0], paces[1]], [1.0, 2.0 / 3.0]);
-    near([paces[2], paces[3]], [2.0 / 3.0, 0.25]);
+    let paces = [Limit::Latency, Limit::Throttling].map(|limit| of(limit).flat_out.seconds);
+    near(paces, [1.0, 2.0 / 3.0]);
+    near([of(Limit::Bandwidth).flat_out.seconds, 0.0], [0.25, 0.0]);
+}
+
+#[test]
+fn where_requests_in_flight_are_the_limit_all_that_were_seen_are_counted() {
+    let flat_out = taken(|report| {
+        advise(report, Limit::Requests);
+        report.samples = 60;
+        report.fetch.requests = 90;
+        report.rooms[0].busy_seconds = 3.2;
+    });
+    let found = cost(&flat_out, &taken(|_| ()));
+    // 130 requests for 80 samples, of which six are in a batch; and 5.2 seconds for them.
+    near([found.requests, found.request_seconds], [6.0 * 130.0 / 80.0, 5.2 / 130.0]);
+    near([found.flat_out.seconds, 0.0], [1.0, 0.0]);
 }
 
 #[test]

@@ -119,6 +119,8 @@ fn what_was_seen_without_a_trainer_holds_with_one() {
     check(&seen(Limit::Bandwidth), &machine(), job(8, 0.1), Limit::Bandwidth, 4.0 * 0.4);
     let wide = Machine { network: Some(100e9), ..machine() };
     check(&seen(Limit::Bandwidth), &wide, job(8, 0.1), Limit::Trainer, 0.1);
+    // Requests in flight are counted by themselves: more may be allowed than where it was measured.
+    check(&seen(Limit::Requests), &machine(), job(8, 0.1), Limit::Trainer, 0.1);
 }
 
 #[test]
