@@ -10,6 +10,7 @@
 pub mod error;
 pub mod metrics;
 pub mod sample;
+mod simd;
 mod thread;
 
 // ── the rooms, in the order that data flows ──────────────────

@@ -28,7 +28,6 @@ mod patchify_avx512;
 #[cfg(target_arch = "aarch64")]
 mod patchify_neon;
 mod resample;
-mod simd;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -41,11 +40,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::recipe::{Compat, Pixels, ResizeKernel, SizeRule};
 use crate::sample::{Decoded, Dtype, Grid, ImagePlan, RgbImage, Size};
+use crate::simd::Simd;
 use config::{Layout, Model};
 use passes::Rows;
 use patchify::Patchify;
 use resample::{Buffers, Resampler};
-use simd::Simd;
 use size::Bounds;
 use values::{Formula, Values};
 

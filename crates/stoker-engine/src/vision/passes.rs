@@ -5,7 +5,7 @@
 //! window of it or on a strip alike, and neither reads outside the slices that it is given.
 
 use super::axis::Axis;
-use super::simd::Simd;
+use crate::simd::Simd;
 
 /// Rows of interleaved RGB, `stride` bytes apart.
 #[derive(Clone, Copy, Debug)]

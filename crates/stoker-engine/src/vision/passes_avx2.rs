@@ -18,7 +18,7 @@ use std::arch::x86_64::{
 
 use super::axis::Axis;
 use super::passes::{Rows, SLACK};
-use super::simd::Avx2;
+use crate::simd::Avx2;
 
 /// Rows that the kernel takes across at a time.
 const ROWS: usize = 4;

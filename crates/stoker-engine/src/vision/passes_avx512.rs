@@ -17,7 +17,7 @@ use std::arch::x86_64::{
 
 use super::axis::Axis;
 use super::passes::{Rows, SLACK};
-use super::simd::Avx512;
+use crate::simd::Avx512;
 
 /// Bytes that a register holds.
 const WIDTH: usize = 64;

@@ -15,7 +15,7 @@ use std::arch::aarch64::{
 
 use super::axis::Axis;
 use super::passes::{Rows, SLACK};
-use super::simd::Neon;
+use crate::simd::Neon;
 
 /// Rows that the kernel takes across at a time.
 const ROWS: usize = 4;

@@ -7,8 +7,8 @@
 
 use super::config::Layout;
 use super::passes::Rows;
-use super::simd::Simd;
 use super::values::{Formula, Values};
+use crate::simd::Simd;
 
 /// How pixels are laid out as patches.
 #[derive(Clone, Debug)]

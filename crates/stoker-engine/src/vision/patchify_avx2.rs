@@ -19,8 +19,8 @@ use std::arch::x86_64::{
 
 use super::passes::Rows;
 use super::patchify::Patchify;
-use super::simd::Avx2;
 use super::values::Values;
+use crate::simd::Avx2;
 
 /// As the scalar strip, for patches of 14 and 16 pixels; says whether these are.
 pub(super) fn strip(

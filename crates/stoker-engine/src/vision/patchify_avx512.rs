@@ -18,8 +18,8 @@ use std::mem::transmute;
 
 use super::passes::Rows;
 use super::patchify::Patchify;
-use super::simd::Avx512;
 use super::values::Values;
+use crate::simd::Avx512;
 
 /// Side of a patch.
 const P: usize = 16;

@@ -16,8 +16,8 @@ use std::arch::aarch64::{
 
 use super::passes::Rows;
 use super::patchify::Patchify;
-use super::simd::Neon;
 use super::values::Values;
+use crate::simd::Neon;
 
 /// Values of one step.
 const STEP: usize = 8;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use super::axis::{Axis, AxisKey};
 use super::passes::{self, Rows, SLACK, STEP};
-use super::simd::Simd;
 use crate::error::Flaw;
 use crate::recipe::ResizeKernel;
 use crate::sample::{Decoded, PixelRows, Size};
+use crate::simd::Simd;
 
 /// Axes kept for the next image of the same size: those of four sizes.
 const CACHED_AXES: usize = 8;

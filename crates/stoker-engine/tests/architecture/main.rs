@@ -13,14 +13,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What every room may use.
-const WORDS: [&str; 4] = ["error", "metrics", "sample", "thread"];
+const WORDS: [&str; 5] = ["error", "metrics", "sample", "simd", "thread"];
 
 /// The modules of the engine in the order of `lib.rs`, each with the rooms it may use besides the
 /// words and itself.
-const DOORS: [(&str, &[&str]); 15] = [
+const DOORS: [(&str, &[&str]); 16] = [
     ("error", &[]),
     ("metrics", &[]),
     ("sample", &[]),
+    ("simd", &[]),
     ("thread", &[]),
     ("recipe", &[]),
     ("plan", &["recipe"]),

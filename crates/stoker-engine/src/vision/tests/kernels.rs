@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::super::config::{Layout, Model, Normalise};
 use super::super::family::{CLIP, FAMILIES};
-use super::super::simd::Simd;
 use super::super::size::Bounds;
 use super::super::{Preprocessor, Scratch};
 use super::{open, read, size_of, write};
 use crate::recipe::{Compat, Pixels};
 use crate::sample::{Decoded, Grid, ImagePlan, RgbImage, Size};
+use crate::simd::Simd;
 
 const COMPATS: [Compat; 2] = [Compat::AsDisplayed, Compat::TransformersPilBackend];
 const PIXELS: [Pixels; 3] = [Pixels::F32, Pixels::Bf16, Pixels::U8];

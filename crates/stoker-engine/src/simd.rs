@@ -5,7 +5,7 @@
 
 /// The kernels to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Simd {
+pub(crate) enum Simd {
     /// The truth, on any machine.
     Scalar,
     /// 256-bit integers and floats.
@@ -22,18 +22,18 @@ pub(super) enum Simd {
 /// Proof that the machine has AVX2 and fused multiplication (every machine with AVX2 does).
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Avx2(());
+pub(crate) struct Avx2(());
 
 /// Proof that the machine has AVX-512 as Sapphire Rapids and Zen 4 do: with VBMI (permuted bytes),
 /// VNNI (dot products) and BF16.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Avx512(Avx2);
+pub(crate) struct Avx512(Avx2);
 
 /// Proof that the machine has NEON.
 #[cfg(target_arch = "aarch64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Neon(());
+pub(crate) struct Neon(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
@@ -65,12 +65,12 @@ impl Neon {
 
 impl Simd {
     /// The best that this machine has.
-    pub(super) fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         Self::all().pop().unwrap_or(Self::Scalar)
     }
 
     /// All that this machine has, the best last.
-    pub(super) fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         [
             Some(Self::Scalar),
             #[cfg(target_arch = "x86_64")]
@@ -87,7 +87,7 @@ impl Simd {
 
     /// Proof of AVX2, also where there is more.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn avx2(self) -> Option<Avx2> {
+    pub(crate) fn avx2(self) -> Option<Avx2> {
         match self {
             Self::Scalar => None,
             Self::Avx2(proof) | Self::Avx512(Avx512(proof)) => Some(proof),
@@ -96,13 +96,13 @@ impl Simd {
 
     /// Proof of AVX-512.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn avx512(self) -> Option<Avx512> {
+    pub(crate) fn avx512(self) -> Option<Avx512> {
         if let Self::Avx512(proof) = self { Some(proof) } else { None }
     }
 
     /// Proof of NEON.
     #[cfg(target_arch = "aarch64")]
-    pub(super) fn neon(self) -> Option<Neon> {
+    pub(crate) fn neon(self) -> Option<Neon> {
         if let Self::Neon(proof) = self { Some(proof) } else { None }
     }
 }
