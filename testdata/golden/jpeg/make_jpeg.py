@@ -1,4 +1,4 @@
-"""Makes the small JPEGs beside it, whose entropy coding differs in each way that baseline allows.
+"""Makes the small JPEGs beside it, whose entropy coding differs in each way that baseline allows, and a progressive one.
 
     python make_jpeg.py
 
@@ -22,6 +22,7 @@ KINDS = {
     "restart_rows": {"quality": 85, "subsampling": "4:2:2", "restart_marker_rows": 1},
     "optimised": {"quality": 30, "subsampling": "4:2:0", "optimize": True},
     "best": {"quality": 100, "subsampling": "4:4:4"},
+    "progressive": {"quality": 85, "subsampling": "4:2:0", "progressive": True},
 }
 
 

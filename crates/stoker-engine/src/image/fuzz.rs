@@ -1,37 +1,55 @@
-//! What fuzzing calls of this room: our Huffman decoder against libjpeg-turbo's.
+//! What fuzzing calls of this room: our Huffman decoder and our colours, each against libjpeg-turbo's.
 
-use super::jpeg_ffi::{Ask, Session, Stream};
+use super::jpeg_ffi::{Ask, Failure, Session, Stream};
+use super::planes::{Buffers, Planes};
 use super::{ImageFormat, jpeg, sniff};
 use crate::sample::Size;
+use crate::simd::Simd;
 
-/// A JPEG, decoded by both: the same pixels, or the same refusal.
+/// A JPEG, its coefficients decoded by both: the same pixels, or the same refusal.
 pub fn huffman(bytes: &[u8]) {
+    // The one pattern that libjpeg-turbo's quick and slow path take differently.
+    if bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]) {
+        return;
+    }
+    let Some(ask) = ask(bytes) else { return };
+    agree(bytes, ask, Ask { quick: false, ..ask });
+}
+
+/// A JPEG, its colours mixed by both: the same pixels, or the same refusal.
+pub fn colours(bytes: &[u8]) {
+    let Some(ask) = ask(bytes) else { return };
+    agree(bytes, Ask { planes: ask.channels == 3, ..ask }, ask);
+}
+
+fn ask(bytes: &[u8]) -> Option<Ask> {
     if sniff::format(bytes).ok() != Some(ImageFormat::Jpeg) {
-        return;
+        return None;
     }
-    let Ok(size) = jpeg::size(bytes) else { return };
-    let is_known = bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]);
+    let size = jpeg::size(bytes).ok()?;
     let channels = if jpeg::is_cmyk(bytes).is_ok_and(|is| is) { 4 } else { 3 };
-    if is_known || size.pixels() == 0 || size.pixels() > 1 << 16 {
-        // The one pattern that libjpeg-turbo's quick and slow path take differently.
-        return;
-    }
+    let ask = Ask { size, shrink: 1, channels, quick: true, planes: false, max_scans: 20 };
+    (1..=1 << 16).contains(&size.pixels()).then_some(ask)
+}
+
+fn agree(bytes: &[u8], ours: Ask, theirs: Ask) {
     let mut session = Session::default();
-    let ours = decoded(&mut session, bytes, size, channels, true);
-    let theirs = decoded(&mut session, bytes, size, channels, false);
+    let [ours, theirs] = [ours, theirs].map(|ask| decoded(&mut session, bytes, ask));
     assert_eq!(ours, theirs, "the decoders differ");
 }
 
-fn decoded(
-    session: &mut Session,
-    bytes: &[u8],
-    size: Size,
-    channels: usize,
-    quick: bool,
-) -> Result<Vec<u8>, super::jpeg_ffi::Failure> {
-    let stride = size.width as usize * channels;
-    let mut out = vec![0; stride * size.height as usize];
-    let ask = Ask { size, shrink: 1, channels, quick, max_scans: 20 };
+fn decoded(session: &mut Session, bytes: &[u8], ask: Ask) -> Result<Vec<u8>, Failure> {
+    let Size { width, height } = ask.size;
+    let (height, stride) = (height as usize, width as usize * ask.channels);
+    let mut out = vec![0; stride * height];
     let mut stream = Stream::start(session, bytes, ask)?;
-    stream.read(size.height as usize, &mut out, stride).map(|()| out)
+    match stream.planes() {
+        Some(down) => {
+            let mut buffers = Buffers::default();
+            let mut planes = Planes::new(stream, down, ask.size, Simd::detect(), &mut buffers);
+            planes.read(height, &mut out, stride)
+        }
+        None => stream.read(height, &mut out, stride),
+    }
+    .map(|()| out)
 }

@@ -9,11 +9,15 @@ use memchr::memmem;
 
 use super::bytes::{be16, take};
 use super::jpeg_ffi::{Session, Stream};
+use super::planes::{self, Planes};
 use super::rgb::{Layout, convert};
-use super::{Head, bad_header, corrupt, jpeg_ffi, resize, too_many_scans, truncated, unsupported};
+use super::{
+    Head, bad_header, colours, corrupt, jpeg_ffi, resize, too_many_scans, truncated, unsupported,
+};
 use crate::error::Flaw;
 use crate::recipe::SixteenBit;
 use crate::sample::{PixelRows, Size};
+use crate::simd::Simd;
 
 /// What is found before the first scan.
 struct Frame<'a> {
@@ -59,19 +63,50 @@ pub(super) struct Ask {
     pub(super) max_scans: u32,
 }
 
+/// What decoding takes, reused from image to image.
+#[derive(Debug)]
+pub(super) struct Memory {
+    session: Session,
+    planes: planes::Buffers,
+    simd: Simd,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            session: Session::default(),
+            planes: planes::Buffers::default(),
+            simd: Simd::detect(),
+        }
+    }
+}
+
 /// A JPEG of up to three components, as RGB while it is decoded.
 #[derive(Debug)]
 pub(super) struct Rows<'a> {
-    stream: Stream<'a>,
+    pixels: Pixels<'a>,
     ask: Ask,
 }
 
+/// Who mixes colours.
+#[derive(Debug)]
+enum Pixels<'a> {
+    Theirs(Stream<'a>),
+    Ours(Planes<'a>),
+}
+
 impl<'a> Rows<'a> {
-    pub(super) fn open(session: &'a mut Session, bytes: &'a [u8], ask: Ask) -> Result<Self, Flaw> {
+    pub(super) fn open(memory: &'a mut Memory, bytes: &'a [u8], ask: Ask) -> Result<Self, Flaw> {
+        let Memory { session, planes, simd } = memory;
         let Ask { size, shrink, max_scans } = ask;
-        let how = jpeg_ffi::Ask { size, shrink, channels: 3, quick: true, max_scans };
+        let ours = colours::has_kernels(*simd);
+        let how = jpeg_ffi::Ask { size, shrink, channels: 3, quick: true, planes: ours, max_scans };
         let stream = Stream::start(session, bytes, how).map_err(|f| refuse(f, max_scans))?;
-        Ok(Self { stream, ask })
+        let pixels = match stream.planes() {
+            Some(down) => Pixels::Ours(Planes::new(stream, down, size, *simd, planes)),
+            None => Pixels::Theirs(stream),
+        };
+        Ok(Self { pixels, ask })
     }
 }
 
@@ -81,7 +116,11 @@ impl PixelRows for Rows<'_> {
     }
 
     fn read(&mut self, count: usize, out: &mut [u8], stride: usize) -> Result<(), Flaw> {
-        self.stream.read(count, out, stride).map_err(|f| refuse(f, self.ask.max_scans))
+        match &mut self.pixels {
+            Pixels::Theirs(stream) => stream.read(count, out, stride),
+            Pixels::Ours(planes) => planes.read(count, out, stride),
+        }
+        .map_err(|f| refuse(f, self.ask.max_scans))
     }
 }
 
@@ -92,7 +131,7 @@ pub(super) fn is_cmyk(bytes: &[u8]) -> Result<bool, Flaw> {
 
 /// Decodes all of it.
 pub(super) fn decode(
-    session: &mut Session,
+    memory: &mut Memory,
     bytes: &[u8],
     ask: Ask,
     raw: &mut Vec<u8>,
@@ -101,11 +140,11 @@ pub(super) fn decode(
     let Ask { size, shrink, max_scans } = ask;
     let (width, height) = (size.width as usize, size.height as usize);
     if !is_cmyk(bytes)? {
-        return Rows::open(session, bytes, ask)?.read(height, out, width * 3);
+        return Rows::open(memory, bytes, ask)?.read(height, out, width * 3);
     }
     resize(raw, size.pixels() * 4)?;
-    let how = jpeg_ffi::Ask { size, shrink, channels: 4, quick: true, max_scans };
-    Stream::start(session, bytes, how)
+    let how = jpeg_ffi::Ask { size, shrink, channels: 4, quick: true, planes: false, max_scans };
+    Stream::start(&mut memory.session, bytes, how)
         .and_then(|mut stream| stream.read(height, raw, width * 4))
         .map_err(|f| refuse(f, max_scans))?;
     convert(Layout::InvertedCmyk, false, SixteenBit::Scale, raw, out);

@@ -34,11 +34,29 @@ unsafe extern "C" {
         channels: c_int,
         shrink: c_uint,
         quick: c_int,
+        planes: c_int,
         max_scans: c_int,
     ) -> c_int;
     fn stoker_jpeg_read(state: *mut State, count: c_uint, out: *mut u8, stride: usize) -> c_int;
+    fn stoker_jpeg_planes(state: *const State) -> c_int;
+    fn stoker_jpeg_read_planes(
+        state: *mut State,
+        luma: *mut u8,
+        luma_stride: usize,
+        blue: *mut u8,
+        red: *mut u8,
+        chroma_stride: usize,
+    ) -> c_int;
     fn stoker_jpeg_message(state: *const State) -> *const c_char;
     fn stoker_jpeg_end(state: *mut State);
+}
+
+/// Whether the processor has what the quickest entropy decoder takes.
+fn has_bmi() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::is_x86_feature_detected!("bmi1") && std::is_x86_feature_detected!("bmi2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Why libjpeg gave up.
@@ -66,8 +84,25 @@ pub(super) struct Ask {
     /// Whether our entropy decoder may do the work of libjpeg-turbo's: always, but in the test that
     /// compares them.
     pub(super) quick: bool,
+    /// Whether the image may give planes instead of RGB, if they are such as we can mix.
+    pub(super) planes: bool,
     /// Most scans of a progressive file.
     pub(super) max_scans: u32,
+}
+
+/// Eight rows of colour samples, and room for the rows of brightness that belong to them.
+#[derive(Debug)]
+pub(super) struct Lot<'a> {
+    pub(super) luma: &'a mut [u8],
+    pub(super) luma_stride: usize,
+    pub(super) blue: &'a mut [u8],
+    pub(super) red: &'a mut [u8],
+    pub(super) chroma_stride: usize,
+}
+
+impl Lot<'_> {
+    /// Rows of colour, as blocks have them.
+    pub(super) const ROWS: usize = 8;
 }
 
 /// Memory for decoding, reused from image to image.
@@ -107,7 +142,7 @@ impl<'a> Stream<'a> {
         bytes: &'a [u8],
         ask: Ask,
     ) -> Result<Self, Failure> {
-        let Ask { size, shrink, channels, quick, max_scans } = ask;
+        let Ask { size, shrink, channels, quick, planes, max_scans } = ask;
         assert!(channels == 3 || channels == 4, "the shim knows RGB and CMYK");
         assert!(matches!(shrink, 1 | 2 | 4 | 8), "libjpeg shrinks fast by these");
         let row_bytes = size.width as usize * channels;
@@ -125,7 +160,8 @@ impl<'a> Stream<'a> {
                 size.height,
                 channels as c_int,
                 shrink,
-                c_int::from(quick),
+                if quick { 1 + c_int::from(has_bmi()) } else { 0 },
+                c_int::from(planes),
                 c_int::try_from(max_scans).unwrap_or(c_int::MAX),
             )
         };
@@ -144,6 +180,7 @@ impl<'a> Stream<'a> {
             return Ok(());
         }
         assert!(rows <= self.rows_left, "no more rows are asked for than the image has");
+        assert!(self.planes().is_none(), "the image gives RGB");
         let room = (rows - 1) * stride + self.row_bytes;
         assert!(self.row_bytes <= stride && room <= out.len(), "the buffer has room for the rows");
         self.rows_left -= rows;
@@ -151,6 +188,42 @@ impl<'a> Stream<'a> {
         // room for `rows` rows of the size and channels that the shim made sure of.
         let outcome = unsafe {
             stoker_jpeg_read(self.session.0.as_ptr(), rows as c_uint, out.as_mut_ptr(), stride)
+        };
+        if outcome != 0 {
+            self.rows_left = 0;
+        }
+        self.judge(outcome)
+    }
+
+    /// Rows of brightness for each of colour, of an image that gives planes, whose colour is half as wide: it is
+    /// read by [`Self::read_lot`], and others by [`Self::read`].
+    pub(super) fn planes(&self) -> Option<usize> {
+        // SAFETY: the image was started.
+        let down = unsafe { stoker_jpeg_planes(self.session.0.as_ptr()) };
+        usize::try_from(down).ok().filter(|down| *down > 0)
+    }
+
+    /// Reads the next lot of an image that gives planes. After the last one the rest of the file is read too. After
+    /// a failure nothing more can be read.
+    pub(super) fn read_lot(&mut self, lot: Lot<'_>) -> Result<(), Failure> {
+        let Lot { luma, luma_stride, blue, red, chroma_stride } = lot;
+        let down = self.planes().expect("the image gives planes");
+        assert!(self.rows_left > 0, "no more is asked for than the image has");
+        assert!(Lot::ROWS * down * luma_stride <= luma.len(), "there is room for brightness");
+        let room = Lot::ROWS * chroma_stride;
+        assert!(room <= blue.len() && room <= red.len(), "and for colour");
+        self.rows_left = self.rows_left.saturating_sub(Lot::ROWS * down);
+        // SAFETY: the image was started, none of its calls failed, and rows are left. There is room for
+        // all rows of a lot, and the shim makes sure that none is longer than its stride.
+        let outcome = unsafe {
+            stoker_jpeg_read_planes(
+                self.session.0.as_ptr(),
+                luma.as_mut_ptr(),
+                luma_stride,
+                blue.as_mut_ptr(),
+                red.as_mut_ptr(),
+                chroma_stride,
+            )
         };
         if outcome != 0 {
             self.rows_left = 0;

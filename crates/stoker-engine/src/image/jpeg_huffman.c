@@ -147,9 +147,15 @@ static uint64_t big_endian(uint64_t bytes) {
 #endif
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#define INLINED static inline __attribute__((always_inline))
+#else
+#define INLINED static inline
+#endif
+
 /* Decodes an MCU that ends well before the data; FALSE, with nothing changed but coefficients that
  * will be written again, if it does not, or if it meets a marker. */
-static boolean decode_quickly(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+INLINED boolean decode_quickly_with(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
   struct huffman *huffman = &decode_of(jpeg)->huffman;
   const uint8_t *at = jpeg->src->next_input_byte, *end = at + jpeg->src->bytes_in_buffer;
   uint64_t buffer = huffman->buffer;
@@ -206,6 +212,22 @@ static boolean decode_quickly(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
   memcpy(huffman->last_dc, last_dc, sizeof last_dc);
   return TRUE;
 }
+
+static boolean decode_quickly(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+  return decode_quickly_with(jpeg, blocks);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+/* The same, with shifts of one instruction instead of three, which is what a coefficient waits for. */
+__attribute__((target("bmi,bmi2"))) static boolean decode_quickly_bmi(j_decompress_ptr jpeg,
+                                                                      JBLOCKROW *blocks) {
+  return decode_quickly_with(jpeg, blocks);
+}
+
+#else
+#define decode_quickly_bmi decode_quickly
+#endif
 
 /* The next byte of the file; past its end this does not return. */
 static int next_byte(j_decompress_ptr jpeg) {
@@ -298,13 +320,13 @@ static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
   struct huffman *huffman = &decode_of(jpeg)->huffman;
   if (jpeg->restart_interval != 0 && huffman->restarts_to_go == 0 && !restart(jpeg)) return FALSE;
   if (!huffman->exhausted) {
-    if (jpeg->unread_marker != 0 || !decode_quickly(jpeg, blocks)) decode_bit_by_bit(jpeg, blocks);
+    if (jpeg->unread_marker != 0 || !huffman->quickly(jpeg, blocks)) decode_bit_by_bit(jpeg, blocks);
   }
   if (jpeg->restart_interval != 0) huffman->restarts_to_go--;
   return TRUE;
 }
 
-void stoker_jpeg_quicken(struct decode *decode) {
+void stoker_jpeg_quicken(struct decode *decode, int bmi) {
   j_decompress_ptr jpeg = &decode->jpeg;
   struct huffman *huffman = &decode->huffman;
   if (jpeg->progressive_mode || jpeg->arith_code || jpeg->buffered_image ||
@@ -324,11 +346,12 @@ void stoker_jpeg_quicken(struct decode *decode) {
     huffman->dc[number] = &huffman->tables[dc];
     huffman->ac[number] = &huffman->tables[NUM_HUFF_TBLS + ac];
   }
+  huffman->quickly = bmi ? decode_quickly_bmi : decode_quickly;
   jpeg->entropy->decode_mcu = decode_mcu;
 }
 
 #else
 
-void stoker_jpeg_quicken(struct decode *decode) { (void)decode; }
+void stoker_jpeg_quicken(struct decode *decode, int bmi) { (void)decode, (void)bmi; }
 
 #endif

@@ -47,8 +47,20 @@ static void skip(j_decompress_ptr jpeg, long bytes) {
   source->bytes_in_buffer -= (size_t)bytes;
 }
 
+/* By how much colour is stored coarser than brightness, downwards, if it is half as wide and what is left
+ * to do with its samples is ours (planes.rs): 1 or 2. Else 0. */
+static int planes_of(const struct jpeg_decompress_struct *jpeg) {
+  const jpeg_component_info *luma = jpeg->comp_info, *blue = luma + 1, *red = luma + 2;
+  if (jpeg->num_components != 3 || jpeg->jpeg_color_space != JCS_YCbCr || jpeg->scale_denom != 1) return 0;
+  if (luma->h_samp_factor != 2 || luma->v_samp_factor > 2) return 0;
+  if (blue->h_samp_factor != 1 || blue->v_samp_factor != 1) return 0;
+  if (red->h_samp_factor != 1 || red->v_samp_factor != 1) return 0;
+  /* libjpeg-turbo does not smooth narrower ones. */
+  return blue->downsampled_width > 2 ? luma->v_samp_factor : 0;
+}
+
 static void start(struct decode *decode, unsigned int width, unsigned int height, int channels,
-                  unsigned int shrink, int quick) {
+                  unsigned int shrink, int quick, int planes) {
   j_decompress_ptr jpeg = &decode->jpeg;
   jpeg_create_decompress(jpeg);
   jpeg->src = &decode->source;
@@ -61,8 +73,10 @@ static void start(struct decode *decode, unsigned int width, unsigned int height
   if (jpeg->output_width != width || jpeg->output_height != height ||
       (jpeg->num_components == 4) != (channels == 4))
     leave((j_common_ptr)jpeg, OTHER_SIZE);
+  decode->planes = planes && channels == 3 ? planes_of(jpeg) : 0;
+  jpeg->raw_data_out = decode->planes > 0;
   jpeg_start_decompress(jpeg);
-  if (quick) stoker_jpeg_quicken(decode);
+  if (quick) stoker_jpeg_quicken(decode, quick > 1);
 }
 
 /* Memory for one image after the other, or null. */
@@ -71,16 +85,18 @@ struct decode *stoker_jpeg_new(void) { return calloc(1, sizeof(struct decode)); 
 void stoker_jpeg_free(struct decode *decode) { free(decode); }
 
 /* Starts an image that is width * height pixels when it is shrunk by 1, 2, 4 or 8, as RGB (channels ==
- * 3) or CMYK as stored (channels == 4); quick is whether our entropy decoder may be used. bytes stay
- * until it is ended. Returns an outcome. */
+ * 3) or CMYK as stored (channels == 4); quick is whether our entropy decoder may be used (2: and BMI2
+ * too), and planes whether the image may give planes instead of RGB. bytes stay until it is ended. Returns an
+ * outcome. */
 int stoker_jpeg_start(struct decode *decode, const unsigned char *bytes, size_t length,
                       unsigned int width, unsigned int height, int channels, unsigned int shrink,
-                      int quick, int max_scans) {
+                      int quick, int planes, int max_scans) {
   memset(&decode->jpeg, 0, sizeof decode->jpeg);
   memset(&decode->source, 0, sizeof decode->source);
   memset(&decode->progress, 0, sizeof decode->progress);
   decode->outcome = DONE;
   decode->max_scans = max_scans;
+  decode->planes = 0;
   decode->jpeg.client_data = decode;
   decode->jpeg.err = jpeg_std_error(&decode->errors);
   decode->errors.error_exit = on_error;
@@ -93,7 +109,7 @@ int stoker_jpeg_start(struct decode *decode, const unsigned char *bytes, size_t 
   decode->source.skip_input_data = skip;
   decode->source.resync_to_restart = jpeg_resync_to_restart;
   decode->source.term_source = nothing;
-  if (setjmp(decode->escape) == 0) start(decode, width, height, channels, shrink, quick);
+  if (setjmp(decode->escape) == 0) start(decode, width, height, channels, shrink, quick, planes);
   return decode->outcome;
 }
 
@@ -110,6 +126,34 @@ int stoker_jpeg_read(struct decode *decode, unsigned int count, unsigned char *o
     done += jpeg_read_scanlines(jpeg, rows, some);
   }
   if (jpeg->output_scanline == jpeg->output_height) jpeg_finish_decompress(jpeg);
+  return DONE;
+}
+
+/* Whether an image that was started gives planes, and how many rows of brightness there are for one of
+ * colour: 0, 1 or 2. */
+int stoker_jpeg_planes(const struct decode *decode) { return decode->planes; }
+
+/* Reads the next eight rows of colour, and of brightness what belongs to them, each that many bytes apart:
+ * whole blocks, of which those that lie beyond the image's last rows are left out. After the last ones the
+ * rest of the file is read too. Returns an outcome; after a failure the image can only be ended. */
+int stoker_jpeg_read_planes(struct decode *decode, unsigned char *luma, size_t luma_stride,
+                            unsigned char *blue, unsigned char *red, size_t chroma_stride) {
+  j_decompress_ptr jpeg = &decode->jpeg;
+  if (setjmp(decode->escape) != 0) return decode->outcome;
+  if (jpeg->comp_info[0].width_in_blocks * DCTSIZE > luma_stride ||
+      jpeg->comp_info[1].width_in_blocks * DCTSIZE > chroma_stride ||
+      jpeg->comp_info[2].width_in_blocks * DCTSIZE > chroma_stride)
+    leave((j_common_ptr)jpeg, OTHER_SIZE);
+  JSAMPROW rows[3][2 * DCTSIZE];
+  for (size_t i = 0; i < 2 * DCTSIZE; i++) {
+    rows[0][i] = luma + i % (DCTSIZE * (size_t)decode->planes) * luma_stride;
+    rows[1][i] = blue + i % DCTSIZE * chroma_stride;
+    rows[2][i] = red + i % DCTSIZE * chroma_stride;
+  }
+  JSAMPARRAY planes[] = {rows[0], rows[1], rows[2]};
+  /* It has all the bytes there are, so it never stops for want of them. */
+  if (jpeg_read_raw_data(jpeg, planes, 2 * DCTSIZE) == 0) leave((j_common_ptr)jpeg, TRUNCATED);
+  if (jpeg->output_scanline >= jpeg->output_height) jpeg_finish_decompress(jpeg);
   return DONE;
 }
 

@@ -26,8 +26,12 @@ struct huffman_table {
   UINT8 symbols[256];
 };
 
+/* Decodes an MCU where nothing is out of the ordinary; says whether it did. */
+typedef boolean quick_decoder(j_decompress_ptr jpeg, JBLOCKROW *blocks);
+
 /* The entropy decoder of one image, and the tables of the last, which are mostly the same. */
 struct huffman {
+  quick_decoder *quickly;
   uint64_t buffer;
   int bits;
   unsigned int restarts_to_go;
@@ -46,12 +50,13 @@ struct decode {
   jmp_buf escape;
   int outcome;
   int max_scans;
+  int planes;
   char message[JMSG_LENGTH_MAX];
   struct huffman huffman;
 };
 
 /* Puts our entropy decoder in place of libjpeg's, for an image that was started and that it can
- * decode; else does nothing. */
-void stoker_jpeg_quicken(struct decode *decode);
+ * decode; else does nothing. bmi is whether the processor has BMI and BMI2. */
+void stoker_jpeg_quicken(struct decode *decode, int bmi);
 
 #endif

@@ -10,11 +10,16 @@
 //! As in Pillow, a JPEG that ends before its end marker is refused, and noise in the middle of one
 //! is not; unlike in Pillow, a PNG whose pixel data fail their checksum is refused.
 //!
-//! Each format has a file of its own, which reads the header and decodes; C libraries are behind
-//! one more file each, the only ones with unsafe code.
+//! Each format has a file of its own, which reads the header and decodes. Unsafe code is in one more file for
+//! each C library, and in the kernels that mix colours.
 
 mod bmp;
 mod bytes;
+mod colours;
+#[cfg(target_arch = "x86_64")]
+mod colours_avx2;
+#[cfg(target_arch = "x86_64")]
+mod colours_avx512;
 mod exif;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
@@ -22,6 +27,7 @@ mod gif;
 mod jpeg;
 mod jpeg_ffi;
 mod orient;
+mod planes;
 mod png;
 mod rgb;
 mod scratch;
@@ -38,7 +44,6 @@ use crate::error::{Bytes, Flaw};
 use crate::metrics::Room;
 use crate::recipe::{self, RgbRules};
 use crate::sample::{Decoded, ImageFormat, ImageHeader, RgbImage, Size};
-use jpeg_ffi::Session;
 
 pub use scratch::scratch;
 
@@ -125,7 +130,7 @@ pub struct Decoder {
     raw: Vec<u8>,
     /// Pixels before they are upright.
     stored: Vec<u8>,
-    session: Session,
+    jpeg: jpeg::Memory,
 }
 
 impl Decoder {
@@ -144,7 +149,7 @@ impl Decoder {
         let is_jpeg = header.format == ImageFormat::Jpeg;
         if is_jpeg && header.orientation == 1 && !jpeg::is_cmyk(bytes)? {
             let ask = ask(header, shrink, limits);
-            return Ok(Decoded::Rows(Box::new(jpeg::Rows::open(&mut self.session, bytes, ask)?)));
+            return Ok(Decoded::Rows(Box::new(jpeg::Rows::open(&mut self.jpeg, bytes, ask)?)));
         }
         self.whole(bytes, header, shrink, limits, rules).map(Decoded::Whole)
     }
@@ -180,13 +185,13 @@ impl Decoder {
         limits: &recipe::Image,
         rules: RgbRules,
     ) -> Result<&RgbImage, Flaw> {
-        let Self { image, raw, stored, session } = self;
+        let Self { image, raw, stored, jpeg } = self;
         let upright = header.orientation == 1;
         let ask = ask(header, shrink, limits);
         let pixels = if upright { &mut image.pixels } else { &mut *stored };
         resize(pixels, ask.size.pixels() * 3)?;
         guard(|| match header.format {
-            ImageFormat::Jpeg => jpeg::decode(session, bytes, ask, raw, pixels),
+            ImageFormat::Jpeg => jpeg::decode(jpeg, bytes, ask, raw, pixels),
             ImageFormat::Png => png::decode(bytes, header.stored, rules, raw, pixels),
             ImageFormat::WebP => webp::decode(bytes, header.stored, rules, raw, pixels),
             ImageFormat::Gif => gif::decode(bytes, header.stored, rules, pixels),

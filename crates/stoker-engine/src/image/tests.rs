@@ -5,6 +5,7 @@ mod corpus;
 mod golden;
 mod hostile;
 mod huffman;
+mod planes;
 mod property;
 
 use std::fmt::Write;

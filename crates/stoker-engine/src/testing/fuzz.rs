@@ -17,9 +17,10 @@ use crate::vision::{Preprocessor, Scratch};
 pub type Target = fn(&[u8]);
 
 /// All doors, by name.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("image", image),
     ("huffman", jpeg::huffman),
+    ("colours", jpeg::colours),
     ("line", dataset::line),
     ("address", dataset::address),
     ("text", dataset::text),

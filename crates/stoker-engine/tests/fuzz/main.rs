@@ -68,6 +68,7 @@ macro_rules! targets {
 targets! {
     images: "image",
     huffman_codes: "huffman",
+    colours: "colours",
     lines_of_json: "line",
     addresses: "address",
     texts: "text",

@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 pub(crate) fn of(target: &str) -> Vec<Seed> {
     let (folders, words): (&[&str], &[&str]) = match target {
         "image" => (&["images", "odd", "corpus"], &["<html>", "\u{1f}\u{8b}"]),
-        "huffman" => (&["jpeg", "images", "odd", "corpus"], &[]),
+        "huffman" | "colours" => (&["jpeg", "images", "odd", "corpus"], &[]),
         "line" => (&["dataset"], LINES),
         "address" => (&[], ADDRESSES),
         "text" => (&[], &["{}\n\n{\"a\": 1}\r\n  {}", "\u{feff}{}\n", "[1]", ""]),
@@ -40,7 +40,7 @@ pub(crate) fn of(target: &str) -> Vec<Seed> {
         seeds.extend(files(&golden.join(folder)));
     }
     seeds.extend(files(&root().join("testdata/fuzz").join(target)));
-    if ["image", "huffman"].contains(&target) {
+    if ["image", "huffman", "colours"].contains(&target) {
         let beside =
             root().ancestors().map(|above| above.join("shared/corpus")).find(|it| it.is_dir());
         seeds.extend(beside.into_iter().flat_map(|folder| files(&folder)));

@@ -16,7 +16,7 @@ const SIZE: Size = Size { width: 83, height: 61 };
 fn pixels(session: &mut Session, bytes: &[u8], quick: bool) -> (Vec<u8>, Result<(), Failure>) {
     let (width, height) = (SIZE.width as usize, SIZE.height as usize);
     let mut out = vec![0; width * height * 3];
-    let ask = Ask { size: SIZE, shrink: 1, channels: 3, quick, max_scans: 100 };
+    let ask = Ask { size: SIZE, shrink: 1, channels: 3, quick, planes: false, max_scans: 100 };
     let outcome = Stream::start(session, bytes, ask)
         .and_then(|mut stream| stream.read(height, &mut out, width * 3));
     (out, outcome)
