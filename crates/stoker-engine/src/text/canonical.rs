@@ -242,7 +242,7 @@ fn push_merges(raw: &str, json: &mut String) -> Option<()> {
 
 /// What a JSON text consists of: strings with their quotes, and whatever stands between them in
 /// pieces without space. `[` and `,` may be parts of a longer piece where no string follows them.
-pub(super) fn words(json: &str) -> impl Iterator<Item = &str> {
+fn words(json: &str) -> impl Iterator<Item = &str> {
     let (bytes, mut at) = (json.as_bytes(), 0);
     iter::from_fn(move || {
         at += bytes[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();

@@ -1,98 +1,73 @@
 //! The vocabulary and the merges of a tokenizer's file, by their numbers, if it is a plain one.
 //!
 //! Plain is what tokenizers are that were trained: every token is spelt in the letters that stand for
-//! bytes, is there once and has a number of its own; every merge makes a token that no other makes, of
-//! letters and of tokens that were made before; added tokens are numbered on. Only of such a file can
-//! a part be taken and be known to do as the whole does. Of any other the library has the word.
+//! bytes, is there once and has a number of its own; besides the letters there is what merges make, in
+//! their order, each of letters and of tokens that were made before; added tokens are numbered on. Only of
+//! such a file can a part be taken and be known to do as the whole does. Of any other the library has the
+//! word.
+//!
+//! The first batch waits for this. So each table is gone through once, and most of what is left is to find
+//! the sides of merges, three hundred thousand of them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
-use super::canonical::{AddedToken, Tables, words};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::canonical::{AddedToken, Tables};
 use super::parts::{Parts, Strings};
 
-/// No merge.
-const NONE: u32 = u32::MAX;
-
-/// What is in a file, and where: strings are without their quotes.
+/// What is in a file, and where.
 pub(super) struct Lexicon {
-    /// The tokens; letters come first.
-    tokens: Vec<Range<u32>>,
-    letters: usize,
+    tokens: Tokens,
     /// The tokens' numbers in the file.
     ids: Vec<u32>,
-    /// The left sides of merges and the right ones.
-    merges: Vec<[Range<u32>; 2]>,
-    /// What each makes.
-    made: Vec<u32>,
-    /// Which merge makes each token.
-    makers: Vec<u32>,
+    /// The left sides of merges and the right ones. Each makes the token of its place behind the letters.
+    merges: Vec<[u32; 2]>,
     /// Those of more than one letter, to be found.
     longer: Strings,
 }
 
-type Numbers<'a> = HashMap<&'a str, u32, BuildHasherDefault<Short>>;
+/// Where the tokens are in the file, without their quotes; letters come first.
+struct Tokens {
+    places: Vec<Range<u32>>,
+    letters: usize,
+}
+
+impl Tokens {
+    fn spelling<'a>(&self, json: &'a [u8], token: usize) -> &'a [u8] {
+        let Range { start, end } = self.places[token];
+        &json[start as usize..end as usize]
+    }
+}
 
 impl Lexicon {
     pub(super) fn of(json: &str, tables: &Tables, added: &[AddedToken]) -> Option<Self> {
-        let spelling = |string: &Range<u32>| &json[string.start as usize..string.end as usize];
-        let strings = strings(json, tables.vocab.clone())?;
-        let (mut tokens, rest): (Vec<_>, Vec<_>) =
-            strings.into_iter().partition(|token| is_letter(spelling(token)));
-        let letters = tokens.len();
-        tokens.extend(rest);
-        if !tokens.iter().all(|token| stands_for_bytes(spelling(token))) {
-            return None;
-        }
-        let ids = tokens.iter().map(|token| id(json, token)).collect::<Option<Vec<_>>>()?;
+        u32::try_from(json.len()).ok()?;
+        let (tokens, ids) = vocab(json.as_bytes(), &tables.vocab)?;
         if !are_numbered(&ids, added) {
             return None;
         }
-        let mut numbers = Numbers::default();
-        numbers.reserve(tokens.len());
-        for (token, number) in tokens.iter().zip(0..) {
-            if numbers.insert(spelling(token), number).is_some() {
-                return None;
-            }
-        }
-        let merges = pairs(json, tables.merges.clone())?;
-        let (mut made, mut makers) = (Vec::with_capacity(merges.len()), vec![NONE; tokens.len()]);
-        let mut whole = String::new();
-        for ([left, right], merge) in merges.iter().zip(0..) {
-            let is_there = |side: &Range<u32>| {
-                let number = *numbers.get(spelling(side))? as usize;
-                (number < letters || makers[number] != NONE).then_some(())
-            };
-            is_there(left)?;
-            is_there(right)?;
-            whole.clear();
-            whole.extend([spelling(left), spelling(right)]);
-            let product = *numbers.get(whole.as_str())?;
-            if std::mem::replace(&mut makers[product as usize], merge) != NONE {
-                return None;
-            }
-            made.push(product);
-        }
-        let spell = |number: usize, to: &mut Vec<u8>| {
-            to.extend_from_slice(spelling(&tokens[letters + number]).as_bytes());
-        };
-        let longer = Strings::new(tokens.len() - letters, spell);
-        Some(Self { tokens, letters, ids, merges, made, makers, longer })
+        let merges = merges(json.as_bytes(), &tables.merges, &tokens)?;
+        let longer = Strings::new(merges.len(), |number, to| {
+            to.extend_from_slice(tokens.spelling(json.as_bytes(), tokens.letters + number));
+        });
+        Some(Self { tokens, ids, merges, longer })
     }
 
     /// How many tokens are letters: the first ones.
     pub(super) fn letters(&self) -> usize {
-        self.letters
+        self.tokens.letters
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.tokens.len()
+        self.ids.len()
     }
 
     pub(super) fn spelling<'a>(&self, json: &'a str, token: usize) -> &'a str {
-        let Range { start, end } = self.tokens[token];
+        let Range { start, end } = self.tokens.places[token];
         &json[start as usize..end as usize]
     }
 
@@ -103,68 +78,150 @@ impl Lexicon {
 
     /// A merge, as the file spells its sides.
     pub(super) fn sides<'a>(&self, json: &'a str, merge: usize) -> [&'a str; 2] {
-        [0, 1].map(|side| {
-            let Range { start, end } = self.merges[merge][side];
-            &json[start as usize..end as usize]
-        })
+        self.merges[merge].map(|token| self.spelling(json, token as usize))
     }
 
-    /// Letters, all tokens that may be parts of a text, and what the first merges make; and the merges
-    /// that make these. All in order.
-    pub(super) fn parts_of(
-        &self,
-        json: &str,
-        text: &Parts,
-        first_merges: usize,
-    ) -> (Vec<usize>, Vec<usize>) {
-        let spell = |number: usize, to: &mut Vec<u8>| {
-            to.extend_from_slice(self.spelling(json, self.letters + number).as_bytes());
-        };
-        let found = self.longer.parts_of(text, spell).into_iter().map(|it| it + self.letters);
-        let first = self.made.iter().take(first_merges).map(|it| *it as usize);
-        let mut tokens: Vec<_> = (0..self.letters).chain(found).chain(first).collect();
-        tokens.sort_unstable();
-        tokens.dedup();
-        let makers = tokens.iter().map(|token| self.makers[*token]).filter(|it| *it != NONE);
-        let mut merges: Vec<_> = makers.map(|it| it as usize).collect();
-        merges.sort_unstable();
-        (tokens, merges)
+    /// Of the tokens that may be parts of a text, and those that the first merges make: which merges make them.
+    /// In order; letters have none.
+    pub(super) fn merges_of(&self, json: &str, text: &Parts, first: usize) -> Vec<usize> {
+        let first = first.min(self.merges.len());
+        let found = self.longer.parts_of(text, |number, to| {
+            to.extend_from_slice(self.tokens.spelling(json.as_bytes(), self.letters() + number));
+        });
+        let rest = found.into_iter().filter(|merge| *merge >= first);
+        (0..first).chain(rest).collect()
     }
 }
 
-/// Where the strings of a table are. Nothing if one is spelt in a way in which the same letters
-/// would not always be the same bytes.
-fn strings(json: &str, table: Range<usize>) -> Option<Vec<Range<u32>>> {
-    let mut at = u32::try_from(table.start).ok().filter(|_| u32::try_from(table.end).is_ok())?;
-    let mut strings = Vec::with_capacity(table.len() / 16);
-    for word in words(&json[table]) {
-        let end = at + word.len() as u32;
-        if word.starts_with('"') {
-            if !has_plain_escapes(word.as_bytes()) {
-                return None;
-            }
-            strings.push(at + 1..end - 1);
+/// The tokens, letters before the rest, and their numbers. All are spelt in letters of bytes.
+fn vocab(json: &[u8], table: &Range<usize>) -> Option<(Tokens, Vec<u32>)> {
+    let mut reader = Reader { json: &json[..table.end], at: table.start };
+    let (mut letters, mut rest) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    let mut mark = b"{".as_slice();
+    while !reader.is_at_end(b"}") {
+        reader.skip(mark)?;
+        let (place, length) = reader.string()?;
+        reader.skip(b":")?;
+        let (places, ids) = if length == 1 { &mut letters } else { &mut rest };
+        places.push(place);
+        ids.push(reader.number()?);
+        mark = b",".as_slice();
+    }
+    let count = letters.0.len();
+    letters.0.append(&mut rest.0);
+    letters.1.append(&mut rest.1);
+    Some((Tokens { places: letters.0, letters: count }, letters.1))
+}
+
+/// The sides of all merges, if each makes the next token, of letters and of what was made before.
+fn merges(json: &[u8], table: &Range<usize>, tokens: &Tokens) -> Option<Vec<[u32; 2]>> {
+    let mut reader = Reader { json: &json[..table.end], at: table.start };
+    let mut known = Known::with_room_for(tokens.places.len());
+    for letter in 0..tokens.letters {
+        known.insert(json, tokens, letter)?;
+    }
+    let mut merges = Vec::with_capacity(tokens.places.len() - tokens.letters);
+    let mut mark = b"[[".as_slice();
+    for made in tokens.letters..tokens.places.len() {
+        reader.skip(mark)?;
+        let (left, _) = reader.string()?;
+        reader.skip(b",")?;
+        let (right, _) = reader.string()?;
+        let [left, right] = [left, right].map(|it| &json[it.start as usize..it.end as usize]);
+        let whole = tokens.spelling(json, made);
+        if whole.split_at_checked(left.len()) != Some((left, right)) {
+            return None;
         }
-        at = end;
+        merges.push([known.find(json, tokens, left)?, known.find(json, tokens, right)?]);
+        known.insert(json, tokens, made)?;
+        mark = b"],[";
     }
-    Some(strings)
+    reader.is_at_end(b"]]").then_some(merges)
 }
 
-/// The strings of a table, two and two, if that is how they are put.
-fn pairs(json: &str, table: Range<usize>) -> Option<Vec<[Range<u32>; 2]>> {
-    let strings = strings(json, table)?;
-    let between = |two: &[Range<u32>]| &json[two[0].end as usize..two[1].start as usize];
-    let expected = [r#"",""#, r#""],[""#].into_iter().cycle();
-    let are_pairs = strings.len().is_multiple_of(2)
-        && strings.windows(2).zip(expected).all(|(two, text)| between(two) == text);
-    let pairs = strings.chunks_exact(2).map(|two| [two[0].clone(), two[1].clone()]);
-    are_pairs.then(|| pairs.collect())
+/// Tokens that can be made, to be found by their spelling. Nobody has anything from making many hashes equal: what is
+/// slow then is the start of their own run.
+struct Known(HashTable<u32>);
+
+impl Known {
+    fn with_room_for(count: usize) -> Self {
+        Self(HashTable::with_capacity(count))
+    }
+
+    /// Nothing if there is one of that spelling.
+    fn insert(&mut self, json: &[u8], tokens: &Tokens, token: usize) -> Option<()> {
+        let spelling = tokens.spelling(json, token);
+        let hash = |token: &u32| xxh3_64(tokens.spelling(json, *token as usize));
+        let is_it = |other: &u32| tokens.spelling(json, *other as usize) == spelling;
+        let Entry::Vacant(entry) = self.0.entry(xxh3_64(spelling), is_it, hash) else {
+            return None;
+        };
+        entry.insert(token as u32);
+        Some(())
+    }
+
+    fn find(&self, json: &[u8], tokens: &Tokens, spelling: &[u8]) -> Option<u32> {
+        let is_it = |token: &u32| tokens.spelling(json, *token as usize) == spelling;
+        self.0.find(xxh3_64(spelling), is_it).copied()
+    }
 }
 
-/// The number that a file gives a token.
-fn id(json: &str, token: &Range<u32>) -> Option<u32> {
-    let rest = json[token.end as usize..].strip_prefix("\":")?;
-    rest[..rest.find([',', '}'])?].parse().ok()
+/// Goes through a table that has no space between its words.
+struct Reader<'a> {
+    /// Ends with the table.
+    json: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    /// Goes past what has to come now.
+    fn skip(&mut self, text: &[u8]) -> Option<()> {
+        let is_there = self.json[self.at..].starts_with(text);
+        is_there.then(|| self.at += text.len())
+    }
+
+    /// Whether nothing but this is left.
+    fn is_at_end(&self, text: &[u8]) -> bool {
+        self.json[self.at..] == *text
+    }
+
+    /// Goes past a string; where it is, without its quotes, and how many letters it has. Nothing if it has none,
+    /// or others than those that GPT-2 has for bytes (the printable ones of Latin-1 for themselves, and
+    /// as many as there are others from U+0100 on), or is spelt in a way in which the same letters would not
+    /// always be the same bytes.
+    fn string(&mut self) -> Option<(Range<u32>, usize)> {
+        self.skip(b"\"")?;
+        let (start, mut at, mut letters) = (self.at, self.at, 0);
+        loop {
+            at += match self.json.get(at..)? {
+                [b'"', ..] => break,
+                // The two escapes that there must be; U+00A1 to U+00FF without U+00AD, and on to U+0143.
+                [b'\\', b'"' | b'\\', ..]
+                | [0xc2, 0xa1..=0xac | 0xae..=0xbf, ..]
+                | [0xc3 | 0xc4, 0x80..=0xbf, ..]
+                | [0xc5, 0x80..=0x83, ..] => 2,
+                [b'!'..=b'[' | b']'..=b'~', ..] => 1,
+                _ => return None,
+            };
+            letters += 1;
+        }
+        self.at = at + 1;
+        (letters > 0).then_some((start as u32..at as u32, letters))
+    }
+
+    /// Goes past a whole number.
+    fn number(&mut self) -> Option<u32> {
+        let rest = &self.json[self.at..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
+        let mut number = 0_u32;
+        let mut count = 0;
+        for digit in digits {
+            number = number.checked_mul(10)?.checked_add(u32::from(digit - b'0'))?;
+            count += 1;
+        }
+        self.at += count;
+        (count > 0).then_some(number)
+    }
 }
 
 /// Whether tokens have numbers of their own, and the added ones those that follow.
@@ -177,43 +234,4 @@ fn are_numbered(ids: &[u32], added: &[AddedToken]) -> bool {
     let mut added: Vec<u32> = added.iter().map(|token| token.id).collect();
     added.sort_unstable();
     own && (ids.len() as u32..).zip(&added).all(|(expected, id)| *id == expected)
-}
-
-/// Whether a token, spelt in JSON, is one letter.
-fn is_letter(spelling: &str) -> bool {
-    let letters = spelling.strip_prefix('\\').filter(|rest| !rest.is_empty()).unwrap_or(spelling);
-    letters.chars().nth(1).is_none()
-}
-
-/// Whether all letters are those that GPT-2 has for bytes: the printable ones of Latin-1 for
-/// themselves, and as many as there are others from U+0100 on.
-fn stands_for_bytes(spelling: &str) -> bool {
-    let is_of_a_byte =
-        |letter: char| matches!(letter, '!'..='~' | '¡'..='¬' | '®'..='ÿ' | '\u{100}'..='\u{143}');
-    !spelling.is_empty() && spelling.chars().all(is_of_a_byte)
-}
-
-/// Whether a string in JSON has no escapes but those that its letters can't do without.
-fn has_plain_escapes(string: &[u8]) -> bool {
-    let mut escape = false;
-    string.iter().all(|byte| {
-        let is_plain = !escape || matches!(byte, b'"' | b'\\');
-        escape = !escape && *byte == b'\\';
-        is_plain
-    })
-}
-
-/// A hash of a short string: the standard library's, which no one can foresee, takes three times as
-/// long, and here nobody has anything from making many that are equal.
-#[derive(Default)]
-struct Short(u64);
-
-impl Hasher for Short {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = self.0.rotate_left(5) ^ xxhash_rust::xxh3::xxh3_64(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }

@@ -4,15 +4,16 @@
 //! the text has is taken for a part of it, which is wrong now and then. The strings are in order of
 //! the run that they begin with, so that only those are looked at which begin with one of the text's.
 
-use std::ops::Range;
-
 /// Where strings of less than four bytes are, which begin with no run.
-const SHORT: u32 = u32::MAX;
+const SHORT: u32 = PLACES as u32;
+
+/// Places of runs.
+const PLACES: usize = 1 << 18;
 
 /// The pairs and runs of a text.
 pub(super) struct Parts {
     pairs: Set<{ 1 << 16 }>,
-    runs: Set<{ 1 << 18 }>,
+    runs: Set<PLACES>,
     /// The runs, once each.
     each: Vec<u32>,
 }
@@ -40,22 +41,35 @@ impl Parts {
 
 /// Strings, by their numbers.
 pub(super) struct Strings {
-    /// The run that each begins with, and its number.
-    in_order: Vec<(u32, u32)>,
+    /// The numbers, in the order of the runs that their strings begin with.
+    in_order: Vec<u32>,
+    /// For each place of a run, how many come before those that begin with it.
+    before: Vec<u32>,
 }
 
 impl Strings {
     /// `spell` writes down the string of a number.
     pub(super) fn new(count: usize, spell: impl Fn(usize, &mut Vec<u8>)) -> Self {
         let mut bytes = Vec::new();
-        let mut place = |number: usize| {
+        let place = |number: usize| {
             bytes.clear();
             spell(number, &mut bytes);
-            bytes.get(..4).map_or(SHORT, place_of_run)
+            bytes.get(..4).map_or(SHORT, place_of_run) as usize
         };
-        let mut in_order: Vec<_> = (0..count).map(|it| (place(it), it as u32)).collect();
-        in_order.sort_unstable();
-        Self { in_order }
+        let places: Vec<_> = (0..count).map(place).collect();
+        let mut before = vec![0; SHORT as usize + 2];
+        for place in &places {
+            before[place + 1] += 1;
+        }
+        for place in 1..before.len() {
+            before[place] += before[place - 1];
+        }
+        let (mut next, mut in_order) = (before.clone(), vec![0; count]);
+        for (number, place) in (0..).zip(places) {
+            in_order[next[place] as usize] = number;
+            next[place] += 1;
+        }
+        Self { in_order, before }
     }
 
     /// The numbers of those that may be parts of a text, in their order.
@@ -63,7 +77,7 @@ impl Strings {
         let mut bytes = Vec::new();
         let mut found = Vec::new();
         for run in text.each.iter().copied().chain([SHORT]) {
-            for &(_, number) in &self.in_order[self.beginning_with(run)] {
+            for &number in self.beginning_with(run) {
                 bytes.clear();
                 spell(number as usize, &mut bytes);
                 if text.may_hold(&bytes) {
@@ -75,10 +89,9 @@ impl Strings {
         found
     }
 
-    fn beginning_with(&self, run: u32) -> Range<usize> {
-        let start = self.in_order.partition_point(|(other, _)| *other < run);
-        let length = self.in_order[start..].iter().take_while(|(other, _)| *other == run).count();
-        start..start + length
+    fn beginning_with(&self, run: u32) -> &[u32] {
+        let [start, end] = [run, run + 1].map(|run| self.before[run as usize] as usize);
+        &self.in_order[start..end]
     }
 }
 
