@@ -39,8 +39,8 @@ def test_a_forecast_is_near_what_a_trainer_waits(
 
 
 def test_a_step_goes_by_the_floor_of_what_is_to_be_the_limit():
-    floors = [["trainer", 0.9], ["cores", 0.4], ["requests", 0.2], ["requests", 0.1]]
-    assert sizing.floor(floors, "requests") == 0.2  # the larger one
+    floors = [["trainer", 0.9], ["cores", 0.4], ["bandwidth", 0.2], ["bandwidth", 0.1]]
+    assert sizing.floor(floors, "bandwidth") == 0.2  # computed, and as it was measured
     assert sizing.floor(floors, "trainer") == 0.4
     assert sizing.floor(floors, "memory") == 0.4
 
