@@ -2,7 +2,7 @@
 //!
 //! Colour comes back to full width by what libjpeg calls fancy upsampling, a triangle: three parts of the nearest
 //! sample and one of the next, across and, where colour is stored at half the height too, downwards. Downwards
-//! comes first, as sums of four parts for each sample ([`sums`]); across, two pixels are made of each with its two
+//! comes first, as sums of four parts for each sample (`weigh`); across, two pixels are made of each with its two
 //! neighbours. Then red, green and blue are brightness and a share of colour, in steps of 2⁻¹⁶.
 //!
 //! The loops here are the truth, which is libjpeg's C code; the SIMD twins make the same integers, a block of

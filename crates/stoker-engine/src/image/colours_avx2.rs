@@ -41,7 +41,7 @@ pub(super) fn mix(_: Avx2, row: &Row<'_>, sums: [&[u16]; 2], out: &mut [u8]) {
     unsafe { mix_blocks(row, sums, out) }
 }
 
-/// As [`super::colours::weigh`] does without SIMD.
+/// As `weigh` in [`super::colours`] does without SIMD.
 pub(super) fn weigh(_: Avx2, chroma: &Chroma<'_>, out: &mut [u16]) {
     let count = out.len();
     assert!(count.is_multiple_of(LANES), "rows are whole blocks");
@@ -132,7 +132,7 @@ unsafe fn spread(sums: *const u16, left: __m256i, right: __m256i) -> (__m256i, _
     (of(before, left), of(after, right))
 }
 
-/// As [`super::colours::rgb`], of 16 pixels.
+/// As `rgb` in [`super::colours`], of 16 pixels.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rgb(luma: __m256i, blue: __m256i, red: __m256i) -> (__m256i, __m256i, __m256i) {

@@ -30,7 +30,7 @@ pub(super) fn mix(_: Avx512, row: &Row<'_>, sums: [&[u16]; 2], out: &mut [u8]) {
     unsafe { mix_blocks(row, sums, out) }
 }
 
-/// As [`super::colours::weigh`] does without SIMD.
+/// As `weigh` in [`super::colours`] does without SIMD.
 pub(super) fn weigh(_: Avx512, chroma: &Chroma<'_>, out: &mut [u16]) {
     let count = out.len();
     assert!(count.is_multiple_of(LANES), "rows are whole blocks");
@@ -126,7 +126,7 @@ unsafe fn spread(sums: *const u16, left: __m512i, right: __m512i) -> (__m512i, _
     (of(before, left), of(after, right))
 }
 
-/// As [`super::colours::rgb`], of 32 pixels.
+/// As `rgb` in [`super::colours`], of 32 pixels.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn rgb(luma: __m512i, blue: __m512i, red: __m512i) -> (__m512i, __m512i, __m512i) {
