@@ -142,10 +142,7 @@ def run(scenario: Scenario, arguments: argparse.Namespace, scratch: Path) -> dic
     """What is said of a scenario, and what becomes of it."""
     recipe = {
         "model": str(arguments.model.resolve()),
-        "dataset": {
-            "source": f"s3://{BUCKET}/train.jsonl",
-            "index-dir": str(scratch / "index"),
-        },
+        "dataset": {"source": f"s3://{BUCKET}/train.jsonl", "index-dir": str(scratch / "index")},
         "pack": {"batch-size": 8},
         "vision": {"pixels": "bf16"},
         "engine": {"memory": "1GiB"},
@@ -221,16 +218,7 @@ def floor(floors: list[tuple[str, float]], limit: str) -> float:
 @contextmanager
 def store(root: Path, profile: str, *more: str) -> Iterator[str]:
     """A store over the photos, in a process of its own; its endpoint."""
-    command = [
-        sys.executable,
-        "-m",
-        "stoker",
-        "s3",
-        "--root",
-        str(root),
-        "--profile",
-        profile,
-    ]
+    command = [sys.executable, "-m", "stoker", "s3", "--root", str(root), "--profile", profile]
     server = subprocess.Popen(
         [*command, *more],
         env=os.environ | KEYS,
@@ -279,11 +267,7 @@ def forecast(recipe: dict[str, Any], asked: Asked, step: float) -> dict[str, Any
 
 
 def trained(
-    recipe: dict[str, Any],
-    endpoint: str,
-    scenario: Scenario,
-    step: float,
-    seconds: float,
+    recipe: dict[str, Any], endpoint: str, scenario: Scenario, step: float, seconds: float
 ) -> float:
     """The share of its time that each of the trainers waits, in the mean."""
     job = {"recipe": with_endpoint(recipe, endpoint), "step": step, "seconds": seconds}

@@ -1,9 +1,9 @@
 //! A JPEG whose colour is stored at half the width, from its planes of samples to RGB.
 //!
-//! Nearly all photographs are stored so. libjpeg-turbo decodes the samples of brightness and colour;
-//! to bring the colour back to full width and to mix RGB is, of what it does for an image, two fifths of the
-//! time, in passes one after the other that write and read rows between them. Here it is one
-//! ([`colours`]), with the very arithmetic of libjpeg's `fancy upsampling`: the same bytes.
+//! Nearly all photographs are stored so. libjpeg-turbo decodes the samples of brightness and colour, and would
+//! bring the colour back to full width and mix RGB in passes one after the other, with rows written and
+//! read between them. Here it is one ([`colours`]), with the very arithmetic of libjpeg's `fancy upsampling`: the
+//! same bytes.
 //!
 //! libjpeg gives eight rows of colour at a time, and what belongs to them of brightness. A row of pixels
 //! takes the two nearest rows of colour, of which one may be in the next lot; so two lots are kept.
@@ -33,18 +33,12 @@ pub(super) struct Planes<'a> {
     size: Size,
     /// Rows of brightness for each of colour: 1 or 2.
     down: usize,
-    /// Bytes from one row to the next.
-    strides: Strides,
+    /// Bytes from one row of brightness to the next; of colour it is half of that.
+    stride: usize,
     /// What was decoded.
     lots: usize,
     /// What is to come.
     row: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Strides {
-    luma: usize,
-    chroma: usize,
 }
 
 impl<'a> Planes<'a> {
@@ -55,12 +49,11 @@ impl<'a> Planes<'a> {
         simd: Simd,
         buffers: &'a mut Buffers,
     ) -> Self {
-        let width = (size.width as usize).next_multiple_of(colours::BLOCK);
-        let strides = Strides { luma: width, chroma: width / 2 };
-        buffers.luma.resize(KEPT * Lot::ROWS * down * strides.luma, 0);
-        buffers.chroma.iter_mut().for_each(|it| it.resize(KEPT * Lot::ROWS * strides.chroma, 0));
-        buffers.sums.iter_mut().for_each(|it| it.resize(strides.chroma + 2, 0));
-        Self { stream, buffers, simd, size, down, strides, lots: 0, row: 0 }
+        let stride = (size.width as usize).next_multiple_of(colours::BLOCK);
+        buffers.luma.resize(KEPT * Lot::ROWS * down * stride, 0);
+        buffers.chroma.iter_mut().for_each(|it| it.resize(KEPT * Lot::ROWS * stride / 2, 0));
+        buffers.sums.iter_mut().for_each(|it| it.resize(stride / 2 + 2, 0));
+        Self { stream, buffers, simd, size, down, stride, lots: 0, row: 0 }
     }
 
     /// The next rows as RGB, `stride` bytes apart.
@@ -100,20 +93,19 @@ impl<'a> Planes<'a> {
     }
 
     fn next_lot(&mut self) -> Result<(), Failure> {
-        let Self { buffers, strides, down, .. } = self;
-        let of = |rows: usize, stride: usize| {
-            let length = rows * stride;
+        let Self { buffers: Buffers { luma, chroma: [blue, red], .. }, stride, .. } = self;
+        let place = |length: usize| {
             let start = self.lots % KEPT * length;
             start..start + length
         };
-        let [blue, red] = &mut buffers.chroma;
-        let (luma, chroma) = (of(Lot::ROWS * *down, strides.luma), of(Lot::ROWS, strides.chroma));
+        let (own, chroma) =
+            (place(Lot::ROWS * self.down * *stride), place(Lot::ROWS * *stride / 2));
         self.stream.read_lot(Lot {
-            luma: &mut buffers.luma[luma],
-            luma_stride: strides.luma,
+            luma: &mut luma[own],
+            luma_stride: *stride,
             blue: &mut blue[chroma.clone()],
             red: &mut red[chroma],
-            chroma_stride: strides.chroma,
+            chroma_stride: *stride / 2,
         })?;
         self.lots += 1;
         Ok(())
@@ -121,19 +113,21 @@ impl<'a> Planes<'a> {
 
     fn mix(&mut self, near: usize, far: usize, out: &mut [u8]) {
         let Buffers { luma, chroma, sums } = &mut *self.buffers;
-        let Strides { luma: luma_stride, chroma: chroma_stride } = self.strides;
-        let place = self.row % (KEPT * Lot::ROWS * self.down);
-        let rows = |plane: usize| {
-            let row = |row: usize| {
-                &chroma[plane][row % (KEPT * Lot::ROWS) * chroma_stride..][..chroma_stride]
-            };
-            Chroma { near: row(near), far: row(far) }
-        };
+        let rows = KEPT * Lot::ROWS;
+        let luma = row_of(luma, self.row % (rows * self.down), self.stride);
+        let stride = self.stride / 2;
         let row = Row {
-            luma: &luma[place * luma_stride..][..luma_stride],
-            chroma: [rows(0), rows(1)],
+            luma,
+            chroma: chroma.each_ref().map(|plane| Chroma {
+                near: row_of(plane, near % rows, stride),
+                far: row_of(plane, far % rows, stride),
+            }),
             rounding: if self.down == 1 { Rounding::ACROSS } else { Rounding::BOTH_WAYS },
         };
         colours::mix(self.simd, &row, sums, out);
     }
+}
+
+fn row_of(plane: &[u8], row: usize, stride: usize) -> &[u8] {
+    &plane[row * stride..][..stride]
 }

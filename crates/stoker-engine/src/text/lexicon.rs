@@ -12,7 +12,6 @@
 use std::ops::Range;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::canonical::{AddedToken, Tables};
@@ -36,7 +35,7 @@ struct Tokens {
 }
 
 impl Tokens {
-    fn spelling<'a>(&self, json: &'a [u8], token: usize) -> &'a [u8] {
+    fn spelling<'a>(&self, json: &'a str, token: usize) -> &'a str {
         let Range { start, end } = self.places[token];
         &json[start as usize..end as usize]
     }
@@ -45,14 +44,13 @@ impl Tokens {
 impl Lexicon {
     pub(super) fn of(json: &str, tables: &Tables, added: &[AddedToken]) -> Option<Self> {
         u32::try_from(json.len()).ok()?;
-        let (tokens, ids) = vocab(json.as_bytes(), &tables.vocab)?;
+        let (tokens, ids) = vocab(json, &tables.vocab)?;
         if !are_numbered(&ids, added) {
             return None;
         }
-        let merges = merges(json.as_bytes(), &tables.merges, &tokens)?;
-        let longer = Strings::new(merges.len(), |number, to| {
-            to.extend_from_slice(tokens.spelling(json.as_bytes(), tokens.letters + number));
-        });
+        let merges = merges(json, &tables.merges, &tokens)?;
+        let longer =
+            Strings::new(merges.len(), |number| tokens.spelling(json, tokens.letters + number));
         Some(Self { tokens, ids, merges, longer })
     }
 
@@ -67,8 +65,7 @@ impl Lexicon {
     }
 
     pub(super) fn spelling<'a>(&self, json: &'a str, token: usize) -> &'a str {
-        let Range { start, end } = self.tokens.places[token];
-        &json[start as usize..end as usize]
+        self.tokens.spelling(json, token)
     }
 
     /// A token's number in the file.
@@ -85,40 +82,37 @@ impl Lexicon {
     /// In order; letters have none.
     pub(super) fn merges_of(&self, json: &str, text: &Parts, first: usize) -> Vec<usize> {
         let first = first.min(self.merges.len());
-        let found = self.longer.parts_of(text, |number, to| {
-            to.extend_from_slice(self.tokens.spelling(json.as_bytes(), self.letters() + number));
-        });
+        let spelt = |number| self.spelling(json, self.letters() + number);
+        let found = self.longer.parts_of(text, spelt);
         let rest = found.into_iter().filter(|merge| *merge >= first);
         (0..first).chain(rest).collect()
     }
 }
 
 /// The tokens, letters before the rest, and their numbers. All are spelt in letters of bytes.
-fn vocab(json: &[u8], table: &Range<usize>) -> Option<(Tokens, Vec<u32>)> {
-    let mut reader = Reader { json: &json[..table.end], at: table.start };
-    let (mut letters, mut rest) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+fn vocab(json: &str, table: &Range<usize>) -> Option<(Tokens, Vec<u32>)> {
+    let mut reader = Reader::of(json, table);
+    let (mut letters, mut rest) = (Vec::new(), Vec::new());
     let mut mark = b"{".as_slice();
     while !reader.is_at_end(b"}") {
         reader.skip(mark)?;
         let (place, length) = reader.string()?;
         reader.skip(b":")?;
-        let (places, ids) = if length == 1 { &mut letters } else { &mut rest };
-        places.push(place);
-        ids.push(reader.number()?);
-        mark = b",".as_slice();
+        let kind = if length == 1 { &mut letters } else { &mut rest };
+        kind.push((place, reader.number()?));
+        mark = b",";
     }
-    let count = letters.0.len();
-    letters.0.append(&mut rest.0);
-    letters.1.append(&mut rest.1);
-    Some((Tokens { places: letters.0, letters: count }, letters.1))
+    let count = letters.len();
+    let (places, ids) = letters.into_iter().chain(rest).unzip();
+    Some((Tokens { places, letters: count }, ids))
 }
 
 /// The sides of all merges, if each makes the next token, of letters and of what was made before.
-fn merges(json: &[u8], table: &Range<usize>, tokens: &Tokens) -> Option<Vec<[u32; 2]>> {
-    let mut reader = Reader { json: &json[..table.end], at: table.start };
-    let mut known = Known::with_room_for(tokens.places.len());
+fn merges(json: &str, table: &Range<usize>, tokens: &Tokens) -> Option<Vec<[u32; 2]>> {
+    let mut reader = Reader::of(json, table);
+    let mut known = Known::new(json, tokens);
     for letter in 0..tokens.letters {
-        known.insert(json, tokens, letter)?;
+        known.insert(letter)?;
     }
     let mut merges = Vec::with_capacity(tokens.places.len() - tokens.letters);
     let mut mark = b"[[".as_slice();
@@ -128,42 +122,53 @@ fn merges(json: &[u8], table: &Range<usize>, tokens: &Tokens) -> Option<Vec<[u32
         reader.skip(b",")?;
         let (right, _) = reader.string()?;
         let [left, right] = [left, right].map(|it| &json[it.start as usize..it.end as usize]);
-        let whole = tokens.spelling(json, made);
-        if whole.split_at_checked(left.len()) != Some((left, right)) {
+        if tokens.spelling(json, made).strip_prefix(left) != Some(right) {
             return None;
         }
-        merges.push([known.find(json, tokens, left)?, known.find(json, tokens, right)?]);
-        known.insert(json, tokens, made)?;
+        merges.push([known.find(left)?, known.find(right)?]);
+        known.insert(made)?;
         mark = b"],[";
     }
     reader.is_at_end(b"]]").then_some(merges)
 }
 
-/// Tokens that can be made, to be found by their spelling. Nobody has anything from making many hashes equal: what is
-/// slow then is the start of their own run.
-struct Known(HashTable<u32>);
+/// Tokens that can be made, to be found by their spelling. Nobody has anything from making many hashes equal:
+/// what is slow then is the start of their own run.
+struct Known<'a> {
+    numbers: HashTable<u32>,
+    json: &'a str,
+    tokens: &'a Tokens,
+}
 
-impl Known {
-    fn with_room_for(count: usize) -> Self {
-        Self(HashTable::with_capacity(count))
+impl<'a> Known<'a> {
+    fn new(json: &'a str, tokens: &'a Tokens) -> Self {
+        Self { numbers: HashTable::with_capacity(tokens.places.len()), json, tokens }
+    }
+
+    fn spelling(&self, token: u32) -> &'a str {
+        self.tokens.spelling(self.json, token as usize)
+    }
+
+    fn find(&self, spelling: &str) -> Option<u32> {
+        let is_it = |token: &u32| self.spelling(*token) == spelling;
+        self.numbers.find(hash(spelling), is_it).copied()
     }
 
     /// Nothing if there is one of that spelling.
-    fn insert(&mut self, json: &[u8], tokens: &Tokens, token: usize) -> Option<()> {
+    fn insert(&mut self, token: usize) -> Option<()> {
+        let (json, tokens) = (self.json, self.tokens);
         let spelling = tokens.spelling(json, token);
-        let hash = |token: &u32| xxh3_64(tokens.spelling(json, *token as usize));
-        let is_it = |other: &u32| tokens.spelling(json, *other as usize) == spelling;
-        let Entry::Vacant(entry) = self.0.entry(xxh3_64(spelling), is_it, hash) else {
+        if self.find(spelling).is_some() {
             return None;
-        };
-        entry.insert(token as u32);
+        }
+        let again = |token: &u32| hash(tokens.spelling(json, *token as usize));
+        self.numbers.insert_unique(hash(spelling), token as u32, again);
         Some(())
     }
+}
 
-    fn find(&self, json: &[u8], tokens: &Tokens, spelling: &[u8]) -> Option<u32> {
-        let is_it = |token: &u32| tokens.spelling(json, *token as usize) == spelling;
-        self.0.find(xxh3_64(spelling), is_it).copied()
-    }
+fn hash(spelling: &str) -> u64 {
+    xxh3_64(spelling.as_bytes())
 }
 
 /// Goes through a table that has no space between its words.
@@ -173,7 +178,11 @@ struct Reader<'a> {
     at: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn of(json: &'a str, table: &Range<usize>) -> Self {
+        Self { json: &json.as_bytes()[..table.end], at: table.start }
+    }
+
     /// Goes past what has to come now.
     fn skip(&mut self, text: &[u8]) -> Option<()> {
         let is_there = self.json[self.at..].starts_with(text);

@@ -48,14 +48,9 @@ pub(super) struct Strings {
 }
 
 impl Strings {
-    /// `spell` writes down the string of a number.
-    pub(super) fn new(count: usize, spell: impl Fn(usize, &mut Vec<u8>)) -> Self {
-        let mut bytes = Vec::new();
-        let place = |number: usize| {
-            bytes.clear();
-            spell(number, &mut bytes);
-            bytes.get(..4).map_or(SHORT, place_of_run) as usize
-        };
+    /// `spelt` is the string of a number.
+    pub(super) fn new<'a>(count: usize, spelt: impl Fn(usize) -> &'a str) -> Self {
+        let place = |number| spelt(number).as_bytes().get(..4).map_or(SHORT, place_of_run) as usize;
         let places: Vec<_> = (0..count).map(place).collect();
         let mut before = vec![0; SHORT as usize + 2];
         for place in &places {
@@ -73,18 +68,15 @@ impl Strings {
     }
 
     /// The numbers of those that may be parts of a text, in their order.
-    pub(super) fn parts_of(&self, text: &Parts, spell: impl Fn(usize, &mut Vec<u8>)) -> Vec<usize> {
-        let mut bytes = Vec::new();
-        let mut found = Vec::new();
-        for run in text.each.iter().copied().chain([SHORT]) {
-            for &number in self.beginning_with(run) {
-                bytes.clear();
-                spell(number as usize, &mut bytes);
-                if text.may_hold(&bytes) {
-                    found.push(number as usize);
-                }
-            }
-        }
+    pub(super) fn parts_of<'a>(
+        &self,
+        text: &Parts,
+        spelt: impl Fn(usize) -> &'a str,
+    ) -> Vec<usize> {
+        let runs = text.each.iter().copied().chain([SHORT]);
+        let all = runs.flat_map(|run| self.beginning_with(run)).map(|number| *number as usize);
+        let mut found: Vec<_> =
+            all.filter(|number| text.may_hold(spelt(*number).as_bytes())).collect();
         found.sort_unstable();
         found
     }
@@ -139,8 +131,8 @@ mod tests {
             text in "[ab\u{120}]{0,40}",
             strings in prop::collection::vec("[abc\u{120}]{1,8}", 0..200),
         ) {
-            let spell = |number: usize, bytes: &mut Vec<u8>| bytes.extend(strings[number].bytes());
-            let found = Strings::new(strings.len(), spell).parts_of(&Parts::of(text.as_bytes()), spell);
+            let spelt = |number: usize| strings[number].as_str();
+            let found = Strings::new(strings.len(), spelt).parts_of(&Parts::of(text.as_bytes()), spelt);
             prop_assert!(found.is_sorted());
             for (number, string) in strings.iter().enumerate() {
                 let is_part = text.contains(string.as_str());
