@@ -21,7 +21,7 @@ tests() {
 }
 
 # All unsafe code of the engine and what stands around it: kernels, decoders, blocks. The C code is
-# compiled for it as well: libjpeg-turbo, libwebp, zstd, and our own Huffman decoder. What assembly
+# compiled for it as well: libjpeg-turbo, libwebp, zstd, and ours inside libjpeg-turbo. What assembly
 # does is not seen.
 address() {
     export RUSTFLAGS="-Zsanitizer=address"

@@ -4,9 +4,11 @@
 //! `nasm` (`apt-get install cmake nasm`). Its build runs before this one and fails without them, on
 //! purpose: a libjpeg-turbo without its assembly decodes at less than half the speed.
 
+const HEADERS: [&str; 2] = ["src/image/jpeg_shim.h", "src/image/jpeg_huffman.h"];
+
 fn main() {
-    let files = ["src/image/jpeg_shim.c", "src/image/jpeg_huffman.c"];
-    for file in files.iter().chain(&["src/image/jpeg_shim.h"]) {
+    let files = ["shim", "tables", "huffman", "blocks"].map(|it| format!("src/image/jpeg_{it}.c"));
+    for file in files.iter().map(String::as_str).chain(HEADERS) {
         println!("cargo::rerun-if-changed={file}");
     }
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,5 @@
-//! What fuzzing calls of this room: our Huffman decoder and our colours, each against libjpeg-turbo's.
+//! What fuzzing calls of this room: our Huffman decoder with the transform that follows it, and our colours, each
+//! against libjpeg-turbo's.
 
 use super::jpeg_ffi::{Ask, Failure, Session, Stream};
 use super::planes::{Buffers, Planes};
@@ -6,14 +7,14 @@ use super::{ImageFormat, jpeg, sniff};
 use crate::sample::Size;
 use crate::simd::Simd;
 
-/// A JPEG, its coefficients decoded by both: the same pixels, or the same refusal.
+/// A JPEG, its coefficients decoded and transformed by both: the same pixels, or the same refusal.
 pub fn huffman(bytes: &[u8]) {
     // The one pattern that libjpeg-turbo's quick and slow path take differently.
     if bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]) {
         return;
     }
     let Some(ask) = ask(bytes) else { return };
-    agree(bytes, ask, Ask { quick: false, ..ask });
+    agree(bytes, ask, Ask { quick: None, ..ask });
 }
 
 /// A JPEG, its colours mixed by both: the same pixels, or the same refusal.
@@ -28,7 +29,8 @@ fn ask(bytes: &[u8]) -> Option<Ask> {
     }
     let size = jpeg::size(bytes).ok()?;
     let channels = if jpeg::is_cmyk(bytes).is_ok_and(|is| is) { 4 } else { 3 };
-    let ask = Ask { size, shrink: 1, channels, quick: true, planes: false, max_scans: 20 };
+    let quick = Some(Simd::detect());
+    let ask = Ask { size, shrink: 1, channels, quick, planes: false, max_scans: 20 };
     (1..=1 << 16).contains(&size.pixels()).then_some(ask)
 }
 

@@ -100,7 +100,8 @@ impl<'a> Rows<'a> {
         let Memory { session, planes, simd } = memory;
         let Ask { size, shrink, max_scans } = ask;
         let ours = colours::has_kernels(*simd);
-        let how = jpeg_ffi::Ask { size, shrink, channels: 3, quick: true, planes: ours, max_scans };
+        let quick = Some(*simd);
+        let how = jpeg_ffi::Ask { size, shrink, channels: 3, quick, planes: ours, max_scans };
         let stream = Stream::start(session, bytes, how).map_err(|f| refuse(f, max_scans))?;
         let pixels = match stream.planes() {
             Some(down) => Pixels::Ours(Planes::new(stream, down, size, *simd, planes)),
@@ -143,7 +144,8 @@ pub(super) fn decode(
         return Rows::open(memory, bytes, ask)?.read(height, out, width * 3);
     }
     resize(raw, size.pixels() * 4)?;
-    let how = jpeg_ffi::Ask { size, shrink, channels: 4, quick: true, planes: false, max_scans };
+    let quick = Some(memory.simd);
+    let how = jpeg_ffi::Ask { size, shrink, channels: 4, quick, planes: false, max_scans };
     Stream::start(&mut memory.session, bytes, how)
         .and_then(|mut stream| stream.read(height, raw, width * 4))
         .map_err(|f| refuse(f, max_scans))?;

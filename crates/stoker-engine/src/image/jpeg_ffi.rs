@@ -14,12 +14,39 @@ use std::ptr::NonNull;
 // Brings libjpeg-turbo's static library into the link; the shim calls it.
 use turbojpeg_sys as _;
 
+#[cfg(target_arch = "x86_64")]
+use super::idct::{Transform, transform};
 use crate::sample::Size;
+use crate::simd::Simd;
 
 /// The shim's state; only C looks inside.
 #[repr(C)]
 struct State {
     _opaque: [u8; 0],
+}
+
+/// Makes samples of four blocks; only ours of [`super::idct`] does.
+#[cfg(not(target_arch = "x86_64"))]
+type Transform = extern "C" fn();
+
+/// None of ours: libjpeg-turbo's has kernels for this machine.
+#[cfg(not(target_arch = "x86_64"))]
+fn transform(_: Simd) -> Option<Transform> {
+    None
+}
+
+/// The shim's `struct ask`.
+#[repr(C)]
+struct CAsk {
+    width: c_uint,
+    height: c_uint,
+    shrink: c_uint,
+    channels: c_int,
+    quick: c_int,
+    bmi: c_int,
+    transform: Option<Transform>,
+    planes: c_int,
+    max_scans: c_int,
 }
 
 unsafe extern "C" {
@@ -29,13 +56,7 @@ unsafe extern "C" {
         state: *mut State,
         bytes: *const u8,
         length: usize,
-        width: c_uint,
-        height: c_uint,
-        channels: c_int,
-        shrink: c_uint,
-        quick: c_int,
-        planes: c_int,
-        max_scans: c_int,
+        ask: *const CAsk,
     ) -> c_int;
     fn stoker_jpeg_read(state: *mut State, count: c_uint, out: *mut u8, stride: usize) -> c_int;
     fn stoker_jpeg_planes(state: *const State) -> c_int;
@@ -81,9 +102,9 @@ pub(super) struct Ask {
     pub(super) shrink: u32,
     /// 3 for RGB, 4 for CMYK as stored.
     pub(super) channels: usize,
-    /// Whether our entropy decoder may do the work of libjpeg-turbo's: always, but in the test that
-    /// compares them.
-    pub(super) quick: bool,
+    /// By which kernels our entropy decoder and what follows it do the work of libjpeg-turbo's: those of the
+    /// machine, but in the tests that compare them.
+    pub(super) quick: Option<Simd>,
     /// Whether the image may give planes instead of RGB, if they are such as we can mix.
     pub(super) planes: bool,
     /// Most scans of a progressive file.
@@ -115,7 +136,7 @@ unsafe impl Send for Session {}
 impl Default for Session {
     fn default() -> Self {
         // SAFETY: it takes nothing and gives memory or null.
-        Self(NonNull::new(unsafe { stoker_jpeg_new() }).expect("there are 40 KiB of memory"))
+        Self(NonNull::new(unsafe { stoker_jpeg_new() }).expect("there are 100 KiB of memory"))
     }
 }
 
@@ -148,6 +169,17 @@ impl<'a> Stream<'a> {
         let row_bytes = size.width as usize * channels;
         let rows_left = size.height as usize;
         let stream = Self { session, row_bytes, rows_left, bytes: PhantomData };
+        let ask = CAsk {
+            width: size.width,
+            height: size.height,
+            shrink,
+            channels: channels as c_int,
+            quick: c_int::from(quick.is_some()),
+            bmi: c_int::from(has_bmi()),
+            transform: quick.and_then(transform),
+            planes: c_int::from(planes),
+            max_scans: c_int::try_from(max_scans).unwrap_or(c_int::MAX),
+        };
         // SAFETY: the state is live, and `bytes` is valid for its length as long as the stream is. It
         // is ended when the stream is dropped, whatever comes of this. No unwinding crosses: the shim
         // calls back into C only.
@@ -156,13 +188,7 @@ impl<'a> Stream<'a> {
                 stream.session.0.as_ptr(),
                 bytes.as_ptr(),
                 bytes.len(),
-                size.width,
-                size.height,
-                channels as c_int,
-                shrink,
-                if quick { 1 + c_int::from(has_bmi()) } else { 0 },
-                c_int::from(planes),
-                c_int::try_from(max_scans).unwrap_or(c_int::MAX),
+                &raw const ask,
             )
         };
         stream.judge(outcome).map(|()| stream)
@@ -185,7 +211,8 @@ impl<'a> Stream<'a> {
         assert!(self.row_bytes <= stride && room <= out.len(), "the buffer has room for the rows");
         self.rows_left -= rows;
         // SAFETY: the image was started, and none of its calls failed, or no rows were left. `out` has
-        // room for `rows` rows of the size and channels that the shim made sure of.
+        // room for `rows` rows of the size and channels that the shim made sure of. The shim calls the
+        // transform, which does not panic, with memory of its own that is aligned as the types say.
         let outcome = unsafe {
             stoker_jpeg_read(self.session.0.as_ptr(), rows as c_uint, out.as_mut_ptr(), stride)
         };
@@ -214,7 +241,8 @@ impl<'a> Stream<'a> {
         assert!(room <= blue.len() && room <= red.len(), "and for colour");
         self.rows_left = self.rows_left.saturating_sub(Lot::ROWS * down);
         // SAFETY: the image was started, none of its calls failed, and rows are left. There is room for
-        // all rows of a lot, and the shim makes sure that none is longer than its stride.
+        // all rows of a lot, and the shim makes sure that none is longer than its stride. As for a
+        // transform, see `read`.
         let outcome = unsafe {
             stoker_jpeg_read_planes(
                 self.session.0.as_ptr(),

@@ -12,23 +12,22 @@
 
 enum outcome { DONE = 0, CORRUPT = 1, TRUNCATED = 2, TOO_MANY_SCANS = 3, OTHER_SIZE = 4 };
 
-static struct decode *decode_of(j_common_ptr jpeg) { return (struct decode *)jpeg->client_data; }
-
 static void leave(j_common_ptr jpeg, int outcome) {
-  struct decode *decode = decode_of(jpeg);
+  struct decode *decode = decode_of((j_decompress_ptr)jpeg);
   decode->outcome = outcome;
   longjmp(decode->escape, 1);
 }
 
 static void on_error(j_common_ptr jpeg) {
-  jpeg->err->format_message(jpeg, decode_of(jpeg)->message);
+  jpeg->err->format_message(jpeg, decode_of((j_decompress_ptr)jpeg)->message);
   leave(jpeg, CORRUPT);
 }
 
 static void on_message(j_common_ptr jpeg, int level) { (void)jpeg, (void)level; }
 
 static void on_progress(j_common_ptr jpeg) {
-  if (((j_decompress_ptr)jpeg)->input_scan_number > decode_of(jpeg)->max_scans)
+  j_decompress_ptr image = (j_decompress_ptr)jpeg;
+  if (image->input_scan_number > decode_of(image)->max_scans)
     leave(jpeg, TOO_MANY_SCANS);
 }
 
@@ -59,43 +58,42 @@ static int planes_of(const struct jpeg_decompress_struct *jpeg) {
   return blue->downsampled_width > 2 ? luma->v_samp_factor : 0;
 }
 
-static void start(struct decode *decode, unsigned int width, unsigned int height, int channels,
-                  unsigned int shrink, int quick, int planes) {
+static void start(struct decode *decode, const struct ask *ask) {
   j_decompress_ptr jpeg = &decode->jpeg;
   jpeg_create_decompress(jpeg);
   jpeg->src = &decode->source;
   jpeg->progress = &decode->progress;
   jpeg_read_header(jpeg, TRUE);
   jpeg->scale_num = 1;
-  jpeg->scale_denom = shrink;
-  jpeg->out_color_space = channels == 4 ? JCS_CMYK : JCS_RGB;
+  jpeg->scale_denom = ask->shrink;
+  jpeg->out_color_space = ask->channels == 4 ? JCS_CMYK : JCS_RGB;
   jpeg_calc_output_dimensions(jpeg);
-  if (jpeg->output_width != width || jpeg->output_height != height ||
-      (jpeg->num_components == 4) != (channels == 4))
+  if (jpeg->output_width != ask->width || jpeg->output_height != ask->height ||
+      (jpeg->num_components == 4) != (ask->channels == 4))
     leave((j_common_ptr)jpeg, OTHER_SIZE);
-  decode->planes = planes && channels == 3 ? planes_of(jpeg) : 0;
+  decode->planes = ask->planes && ask->channels == 3 ? planes_of(jpeg) : 0;
   jpeg->raw_data_out = decode->planes > 0;
   jpeg_start_decompress(jpeg);
-  if (quick) stoker_jpeg_quicken(decode, quick > 1);
+  stoker_jpeg_quicken(decode, ask);
 }
 
 /* Memory for one image after the other, or null. */
-struct decode *stoker_jpeg_new(void) { return calloc(1, sizeof(struct decode)); }
+struct decode *stoker_jpeg_new(void) {
+  struct decode *decode = aligned_alloc(_Alignof(struct decode), sizeof(struct decode));
+  if (decode != NULL) memset(decode, 0, sizeof *decode);
+  return decode;
+}
 
 void stoker_jpeg_free(struct decode *decode) { free(decode); }
 
-/* Starts an image that is width * height pixels when it is shrunk by 1, 2, 4 or 8, as RGB (channels ==
- * 3) or CMYK as stored (channels == 4); quick is whether our entropy decoder may be used (2: and BMI2
- * too), and planes whether the image may give planes instead of RGB. bytes stay until it is ended. Returns an
- * outcome. */
+/* Starts an image, whose bytes stay until it is ended. Returns an outcome. */
 int stoker_jpeg_start(struct decode *decode, const unsigned char *bytes, size_t length,
-                      unsigned int width, unsigned int height, int channels, unsigned int shrink,
-                      int quick, int planes, int max_scans) {
+                      const struct ask *ask) {
   memset(&decode->jpeg, 0, sizeof decode->jpeg);
   memset(&decode->source, 0, sizeof decode->source);
   memset(&decode->progress, 0, sizeof decode->progress);
   decode->outcome = DONE;
-  decode->max_scans = max_scans;
+  decode->max_scans = ask->max_scans;
   decode->planes = 0;
   decode->jpeg.client_data = decode;
   decode->jpeg.err = jpeg_std_error(&decode->errors);
@@ -109,7 +107,7 @@ int stoker_jpeg_start(struct decode *decode, const unsigned char *bytes, size_t 
   decode->source.skip_input_data = skip;
   decode->source.resync_to_restart = jpeg_resync_to_restart;
   decode->source.term_source = nothing;
-  if (setjmp(decode->escape) == 0) start(decode, width, height, channels, shrink, quick, planes);
+  if (setjmp(decode->escape) == 0) start(decode, ask);
   return decode->outcome;
 }
 

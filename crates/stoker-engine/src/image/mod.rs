@@ -11,7 +11,7 @@
 //! is not; unlike in Pillow, a PNG whose pixel data fail their checksum is refused.
 //!
 //! Each format has a file of its own, which reads the header and decodes. Unsafe code is in one more file for
-//! each C library, and in the kernels that mix colours.
+//! each C library, and in the kernels that make samples and mix colours.
 
 mod bmp;
 mod bytes;
@@ -24,6 +24,10 @@ mod exif;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 mod gif;
+#[cfg(target_arch = "x86_64")]
+mod idct;
+#[cfg(target_arch = "x86_64")]
+mod idct_x86;
 mod jpeg;
 mod jpeg_ffi;
 mod orient;

@@ -5,6 +5,8 @@ mod corpus;
 mod golden;
 mod hostile;
 mod huffman;
+#[cfg(target_arch = "x86_64")]
+mod idct;
 mod planes;
 mod property;
 

@@ -1,10 +1,11 @@
-//! Our entropy decoder gives the coefficients of libjpeg-turbo's, of sound files and of noise.
+//! Our entropy decoder and what makes samples of it give the pixels of libjpeg-turbo's, of sound files and of noise.
 
 use proptest::prelude::*;
 
 use super::golden;
 use crate::image::jpeg_ffi::{Ask, Failure, Session, Stream};
 use crate::sample::Size;
+use crate::simd::Simd;
 
 /// Small JPEGs of all samplings, with restart markers, tables of their own and long codes; made by
 /// `make_jpeg.py` beside them.
@@ -13,13 +14,52 @@ const FILES: [&str; 8] =
 
 const SIZE: Size = Size { width: 83, height: 61 };
 
-fn pixels(session: &mut Session, bytes: &[u8], quick: bool) -> (Vec<u8>, Result<(), Failure>) {
-    let (width, height) = (SIZE.width as usize, SIZE.height as usize);
-    let mut out = vec![0; width * height * 3];
-    let ask = Ask { size: SIZE, shrink: 1, channels: 3, quick, planes: false, max_scans: 100 };
+type Outcome = (Vec<u8>, Result<(), Failure>);
+
+fn pixels(session: &mut Session, bytes: &[u8], quick: Option<Simd>) -> Outcome {
+    pixels_of(session, bytes, SIZE, 3, quick)
+}
+
+fn pixels_of(
+    session: &mut Session,
+    bytes: &[u8],
+    size: Size,
+    channels: usize,
+    quick: Option<Simd>,
+) -> Outcome {
+    let (width, height) = (size.width as usize, size.height as usize);
+    let mut out = vec![0; width * height * channels];
+    let ask = Ask { size, shrink: 1, channels, quick, planes: false, max_scans: 100 };
     let outcome = Stream::start(session, bytes, ask)
-        .and_then(|mut stream| stream.read(height, &mut out, width * 3));
+        .and_then(|mut stream| stream.read(height, &mut out, width * channels));
     (out, outcome)
+}
+
+/// The file, said to be of that size and of components of these samplings. What is decoded of it is noise.
+fn of_components(name: &str, size: Size, samplings: &[u8]) -> Vec<u8> {
+    let mut bytes = file(name);
+    let count = samplings.len() as u8;
+    let (table, selector) =
+        (|at: usize| u8::from(at > 0), |at: usize| if at > 0 { 0x11 } else { 0 });
+    let (width, height) = ((size.width as u16).to_be_bytes(), (size.height as u16).to_be_bytes());
+    let mut frame = vec![8, height[0], height[1], width[0], width[1], count];
+    let mut scan = vec![count];
+    for (at, sampling) in samplings.iter().enumerate() {
+        frame.extend([at as u8, *sampling, table(at)]);
+        scan.extend([at as u8, selector(at)]);
+    }
+    scan.extend([0, 63, 0]);
+    replace(&mut bytes, 0xC0, &frame);
+    replace(&mut bytes, 0xDA, &scan);
+    bytes
+}
+
+/// Puts another segment in the place of one.
+fn replace(bytes: &mut Vec<u8>, marker: u8, body: &[u8]) {
+    let at = bytes.windows(2).position(|pair| pair == [0xFF, marker]).expect("it has one") + 2;
+    let length = usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    let new = (body.len() as u16 + 2).to_be_bytes();
+    bytes.splice(at..at + length, new.into_iter().chain(body.iter().copied()));
 }
 
 fn file(name: &str) -> Vec<u8> {
@@ -31,9 +71,11 @@ fn sound_files_give_the_same_pixels() {
     let mut session = Session::default();
     for name in FILES {
         let bytes = file(name);
-        let ours = pixels(&mut session, &bytes, true);
-        assert_eq!(ours.1, Ok(()), "{name}");
-        assert!(ours == pixels(&mut session, &bytes, false), "{name}");
+        let truth = pixels(&mut session, &bytes, None);
+        assert_eq!(truth.1, Ok(()), "{name}");
+        for simd in Simd::all() {
+            assert!(pixels(&mut session, &bytes, Some(simd)) == truth, "{name}, {simd:?}");
+        }
     }
 }
 
@@ -63,9 +105,59 @@ proptest! {
         // The one thing that libjpeg-turbo's quick and slow path take differently.
         prop_assume!(!bytes.windows(2).any(|pair| pair == [0xFF, 0xFF]));
         let mut session = Session::default();
-        let ours = pixels(&mut session, &bytes, true);
-        let truth = pixels(&mut session, &bytes, false);
-        // What there is of a file that is refused is not looked at.
-        prop_assert!(ours.1 == truth.1 && (ours.1.is_err() || ours.0 == truth.0));
+        let truth = pixels(&mut session, &bytes, None);
+        for simd in Simd::all() {
+            let ours = pixels(&mut session, &bytes, Some(simd));
+            // What there is of a file that is refused is not looked at.
+            prop_assert!(ours.1 == truth.1 && (ours.1.is_err() || ours.0 == truth.0), "{simd:?}");
+        }
+    }
+
+    /// Up to ten blocks to an MCU, of which some lie beyond the edges.
+    #[test]
+    fn all_samplings_and_sizes_give_the_same_pixels(
+        name in prop::sample::select(&["420", "444", "restarts", "best"][..]),
+        (width, height) in (1_u32..=140, 1_u32..=140),
+        samplings in prop_oneof![
+            3 => prop::collection::vec((1_u8..=2, 1_u8..=2), 3),
+            3 => prop::collection::vec((1_u8..=4, 1_u8..=4), 3),
+            1 => prop::collection::vec((1_u8..=4, 1_u8..=4), 1),
+            1 => prop::collection::vec((1_u8..=2, 1_u8..=2), 4),
+        ],
+    ) {
+        let samplings: Vec<u8> = samplings.into_iter().map(|(h, v)| h << 4 | v).collect();
+        let (size, channels) = (Size { width, height }, samplings.len().max(3));
+        let bytes = of_components(name, size, &samplings);
+        let mut session = Session::default();
+        let truth = pixels_of(&mut session, &bytes, size, channels, None);
+        for simd in Simd::all() {
+            let ours = pixels_of(&mut session, &bytes, size, channels, Some(simd));
+            prop_assert!(ours.1 == truth.1 && (ours.1.is_err() || ours.0 == truth.0), "{simd:?}");
+        }
+    }
+}
+
+/// Else the test above would compare refusals.
+#[test]
+fn files_of_all_kinds_of_samplings_are_decoded() {
+    let mut session = Session::default();
+    for samplings in [
+        &[0x11][..],
+        &[0x22],
+        &[0x14],
+        &[0x41, 0x11, 0x11],
+        &[0x31, 0x11, 0x11],
+        &[0x22, 0x21, 0x11],
+        &[0x42, 0x11, 0x11],
+        &[0x22, 0x21, 0x22],
+        &[0x11, 0x11, 0x11, 0x11],
+        &[0x22, 0x11, 0x11, 0x22],
+    ] {
+        let bytes = of_components("best", SIZE, samplings);
+        let channels = samplings.len().max(3);
+        for quick in [None, Some(Simd::detect())] {
+            let outcome = pixels_of(&mut session, &bytes, SIZE, channels, quick);
+            assert_eq!(outcome.1, Ok(()), "{samplings:x?}");
+        }
     }
 }
