@@ -1,6 +1,6 @@
 //! A JPEG whose colour is stored at half the width, from its planes of samples to RGB.
 //!
-//! Nearly all photographs are stored so. libjpeg-turbo decodes the samples of brightness and colour, and would
+//! Nearly all photographs are stored so. What is decoded is samples of brightness and colour; libjpeg-turbo would
 //! bring the colour back to full width and mix RGB in passes one after the other, with rows written and
 //! read between them. Here it is one ([`colours`]), with the very arithmetic of libjpeg's `fancy upsampling`: the
 //! same bytes.
