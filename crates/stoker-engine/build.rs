@@ -7,7 +7,8 @@
 const HEADERS: [&str; 2] = ["src/image/jpeg_shim.h", "src/image/jpeg_huffman.h"];
 
 fn main() {
-    let files = ["shim", "tables", "huffman", "blocks"].map(|it| format!("src/image/jpeg_{it}.c"));
+    let files =
+        ["shim", "tables", "quick", "huffman", "blocks"].map(|it| format!("src/image/jpeg_{it}.c"));
     for file in files.iter().map(String::as_str).chain(HEADERS) {
         println!("cargo::rerun-if-changed={file}");
     }

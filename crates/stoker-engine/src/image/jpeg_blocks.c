@@ -90,8 +90,7 @@ static int decompress_row(j_decompress_ptr jpeg, JSAMPIMAGE planes) {
     JDIMENSION count = blocks->together;
     for (JDIMENSION left = jpeg->MCUs_per_row; left > 0; left -= count) {
       if (left <= count) end_row(jpeg, count = left);
-      for (JDIMENSION mcu = 0; mcu < count; mcu++)
-        if (!stoker_jpeg_decode_mcu(jpeg, blocks->places + mcu * of_mcu)) return JPEG_SUSPENDED;
+      if (!stoker_jpeg_decode_mcus(jpeg, count)) return JPEG_SUSPENDED;
       size_t fours = (count * of_mcu + LANES - 1) / LANES;
       for (size_t four = 0; four < fours; four++) transform_four(blocks, four);
     }
@@ -102,19 +101,23 @@ static int decompress_row(j_decompress_ptr jpeg, JSAMPIMAGE planes) {
   return JPEG_SCAN_COMPLETED;
 }
 
+/* Where no image has a block, behind those that are decoded. */
+enum { NOWHERE = MOST_FOURS * FOUR };
+
 /* Coefficients lie in rows that are so far apart. */
 static void make_order(uint16_t *order, int row) {
-  for (int k = 0; k < PLACES; k++) {
-    int place = NATURAL_ORDER[k < DCTSIZE2 ? k : DCTSIZE2 - 1];
-    int there = place / DCTSIZE * row + place % DCTSIZE;
-    order[k] = (uint16_t)(k < 2 * DCTSIZE2 ? there : MOST_FOURS * FOUR);
+  for (int place = 0; place < PLACES; place++) {
+    int k = place < DC_PLACE ? 0 : place - DC_PLACE;
+    int natural = NATURAL_ORDER[k < DCTSIZE2 ? k : DCTSIZE2 - 1];
+    int there = natural / DCTSIZE * row + natural % DCTSIZE;
+    order[place] = (uint16_t)(k < DCTSIZE2 + LONGEST_RUN ? there : NOWHERE);
   }
 }
 
 /* Gives a block its place in the fours, and the factors of its coefficients. */
 static void place(struct blocks *blocks, size_t block, const JQUANT_TBL *from) {
   size_t at = block / LANES * FOUR + block % LANES * DCTSIZE;
-  blocks->places[block] = blocks->coefficients + at;
+  blocks->each[block].coefficients = blocks->coefficients + at;
   for (size_t i = 0; i < DCTSIZE2; i++)
     blocks->factors[at + i / DCTSIZE * (LANES * DCTSIZE) + i % DCTSIZE] = (JCOEF)from->quantval[i];
 }
@@ -133,10 +136,13 @@ void stoker_jpeg_take_blocks(struct decode *decode, transform *transform) {
   struct blocks *blocks = &decode->blocks;
   size_t of_mcu = (size_t)jpeg->blocks_in_MCU;
   memset(blocks->coefficients, 0, sizeof blocks->coefficients);
+  blocks->transform = NULL;
   if (transform == NULL || !are_whole(jpeg)) {
     make_order(blocks->order, DCTSIZE);
+    blocks->together = 1;
     for (size_t block = 0; block < of_mcu; block++)
-      blocks->places[block] = blocks->coefficients + block * DCTSIZE2;
+      blocks->each[block].coefficients = blocks->coefficients + block * DCTSIZE2;
+    blocks->each[of_mcu].coefficients = blocks->coefficients + NOWHERE;
     return;
   }
   make_order(blocks->order, LANES * DCTSIZE);
@@ -145,6 +151,7 @@ void stoker_jpeg_take_blocks(struct decode *decode, transform *transform) {
   while (blocks->together * of_mcu % LANES != 0) blocks->together *= 2;
   for (size_t block = 0; block < blocks->together * of_mcu; block++)
     place(blocks, block, jpeg->cur_comp_info[jpeg->MCU_membership[block % of_mcu]]->quant_table);
+  blocks->each[blocks->together * of_mcu].coefficients = blocks->coefficients + NOWHERE;
   jpeg->coef->decompress_data = decompress_row;
 }
 

@@ -136,7 +136,7 @@ unsafe impl Send for Session {}
 impl Default for Session {
     fn default() -> Self {
         // SAFETY: it takes nothing and gives memory or null.
-        Self(NonNull::new(unsafe { stoker_jpeg_new() }).expect("there are 100 KiB of memory"))
+        Self(NonNull::new(unsafe { stoker_jpeg_new() }).expect("there is memory for a decoder"))
     }
 }
 
