@@ -1,4 +1,4 @@
-/* From the Huffman tables of a file to those that jpeg_huffman.c looks up. */
+/* From the Huffman tables of a file to those that jpeg_quick.c looks up. */
 
 #include <string.h>
 
