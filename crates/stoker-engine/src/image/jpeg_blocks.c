@@ -136,7 +136,6 @@ void stoker_jpeg_take_blocks(struct decode *decode, transform *transform) {
   struct blocks *blocks = &decode->blocks;
   size_t of_mcu = (size_t)jpeg->blocks_in_MCU;
   memset(blocks->coefficients, 0, sizeof blocks->coefficients);
-  blocks->transform = NULL;
   if (transform == NULL || !are_whole(jpeg)) {
     make_order(blocks->order, DCTSIZE);
     blocks->together = 1;

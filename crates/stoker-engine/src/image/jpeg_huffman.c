@@ -80,16 +80,23 @@ static int take_symbol(j_decompress_ptr jpeg, const struct codes *codes) {
   return symbol;
 }
 
+/* Makes first coefficients of what they differ by from the ones before them. */
+static void add_dc(const struct block *block, const struct block *end) {
+  for (; block != end; block++) {
+    *block->last_dc = (int)((unsigned int)*block->last_dc + (unsigned int)block->coefficients[0]);
+    block->coefficients[0] = (JCOEF)*block->last_dc;
+  }
+}
+
 static void decode_bit_by_bit(j_decompress_ptr jpeg, size_t from, size_t to) {
   struct huffman *huffman = &decode_of(jpeg)->huffman;
   const uint16_t *order = decode_of(jpeg)->blocks.order + DC_PLACE;
-  const struct block *block = &decode_of(jpeg)->blocks.each[from], *end = block + (to - from);
+  const struct block *each = decode_of(jpeg)->blocks.each, *end = each + to;
   /* What was loaded ahead is loaded again. */
   huffman->buffer &= huffman->bits > 0 ? ~(uint64_t)0 << (64 - huffman->bits) : 0;
-  for (; block != end; block++) {
+  for (const struct block *block = each + from; block != end; block++) {
     int size = take_symbol(jpeg, block->first->codes) & 15;
-    *block->last_dc = (int)((unsigned int)*block->last_dc + (unsigned int)extend(take_bits(jpeg, size), size));
-    block->coefficients[0] = (JCOEF)*block->last_dc;
+    block->coefficients[0] = (JCOEF)extend(take_bits(jpeg, size), size);
     for (int k = 0; k < LAST;) {
       int symbol = take_symbol(jpeg, block->rest->codes);
       k += distance(symbol);
@@ -99,6 +106,7 @@ static void decode_bit_by_bit(j_decompress_ptr jpeg, size_t from, size_t to) {
       block->coefficients[order[k]] = (JCOEF)extend(take_bits(jpeg, size), size);
     }
   }
+  add_dc(each + from, end);
 }
 
 static boolean restart(j_decompress_ptr jpeg) {
@@ -115,14 +123,6 @@ static boolean restart(j_decompress_ptr jpeg) {
 
 /* Stands behind the last block: nothing is taken there. */
 static const struct table NOTHING;
-
-/* Makes first coefficients of what they differ by from the ones before them. */
-static void add_dc(const struct block *block, const struct block *end) {
-  for (; block != end; block++) {
-    *block->last_dc = (int)((unsigned int)*block->last_dc + (unsigned int)block->coefficients[0]);
-    block->coefficients[0] = (JCOEF)*block->last_dc;
-  }
-}
 
 /* Decodes blocks quickly; says whether it did. If not, nothing has changed but coefficients that will be written
  * again. */
@@ -195,8 +195,8 @@ static struct table *firsts_of(j_decompress_ptr jpeg, int number) {
   return &decode_of(jpeg)->huffman.firsts[same];
 }
 
-/* Says how blocks are read. */
-static void read_blocks(j_decompress_ptr jpeg) {
+/* Says how each block is to be read. */
+static void tell_blocks(j_decompress_ptr jpeg) {
   struct huffman *huffman = &decode_of(jpeg)->huffman;
   struct blocks *blocks = &decode_of(jpeg)->blocks;
   size_t of_mcu = (size_t)jpeg->blocks_in_MCU, count = blocks->together * of_mcu;
@@ -236,7 +236,7 @@ void stoker_jpeg_quicken(struct decode *decode, const struct ask *ask) {
   huffman->read = stoker_jpeg_code_reader(ask->bmi);
   jpeg->entropy->decode_mcu = decode_mcu;
   stoker_jpeg_take_blocks(decode, ask->transform);
-  read_blocks(jpeg);
+  tell_blocks(jpeg);
 }
 
 #else

@@ -48,11 +48,6 @@ static inline int distance(int symbol) {
   return symbol == RUN_OF_16 ? 16 : END_OF_BLOCK;
 }
 
-/* The same entry with another value. */
-static inline uint64_t with_value(uint64_t entry, uint64_t value) {
-  return (entry & (uint32_t)~RARE) | value << 32 | value << 48;
-}
-
 /* The entry of one coefficient, of a code of that length. */
 static inline uint64_t long_entry(int is_dc, int length, int symbol) {
   int size = symbol & 15;
@@ -63,8 +58,9 @@ static inline uint64_t long_entry(int is_dc, int length, int symbol) {
 /* The same, with the value that it has where these bits begin with its code. */
 static inline uint64_t entry_of(uint64_t entry, uint64_t bits) {
   int length = (int)(entry >> 32 & 0xFF), size = (int)(entry >> 40 & 0xFF);
-  int value = size == 0 ? 0 : extend((unsigned int)(bits << length >> (64 - size)), size);
-  return with_value(entry, (uint16_t)value);
+  int number = size == 0 ? 0 : extend((unsigned int)(bits << length >> (64 - size)), size);
+  uint64_t value = (uint16_t)number;
+  return (entry & (uint32_t)~RARE) | value << 32 | value << 48;
 }
 
 /* The length of the code at the head of the buffer, which is at least `length` long, and its symbol.

@@ -98,7 +98,6 @@ struct lane {
 
 /* What becomes of coefficients. */
 struct blocks {
-  /* Null if it is libjpeg's. */
   transform *transform;
   /* How many MCUs are decoded together, as they fill whole fours. */
   JDIMENSION together;
