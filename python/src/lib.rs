@@ -24,6 +24,11 @@ mod trace;
 
 use pyo3::prelude::*;
 
+/// Only what Rust allocates here: Python's objects, torch's tensors and what C libraries take stay with
+/// the process's own allocator. Why: `docs/decisions/0018-an-allocator-of-our-own.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The compiled half of the package `stoker`.
 #[pymodule]
 mod _native {
