@@ -8,7 +8,7 @@ import threading
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.processes import die_with_parent
 from bench.speed.job import Job
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 LAUNCHES = 50
 """Operations between two looks at the clock: about 50 microseconds."""
-FILLING = 2.0
+FILLING = 1.0
 """Seconds until a loader is full again, and has nothing to do: twice what the slowest one needs."""
+THREAD = Path("/proc/thread-self/schedstat")
+"""What Linux counts of a thread: nanoseconds that it ran, and that it could have and others did."""
 
 
 def main() -> None:
@@ -39,7 +41,9 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
     """What the loop launches a second, alone and beside a loader in turns, and images a second.
 
     There is one more turn alone than beside it. Of each turn beside it, `waited` is the share in
-    which the loop would have gone on, and others had its core.
+    which the loop would have gone on, and others had its core; `blocked`, and for the turns alone
+    `blocked_alone`, that in which it did not go on at all: for the interpreter's lock, and for what
+    the host takes.
     """
     next(batches)  # all that is needed is imported, and started
     go, images, lock = threading.Event(), [0], threading.Lock()
@@ -52,41 +56,62 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
 
     threading.Thread(target=drain, daemon=True).start()
     time.sleep(FILLING)
-    found = {"alone": [launches_per_second(seconds)]}
-    found |= {"beside": [], "waited": [], "images_per_second": []}
+    kinds = "alone", "blocked_alone", "beside", "waited", "blocked", "images_per_second"
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+
+    def turn_alone() -> None:
+        turn = launch(seconds)
+        found["alone"].append(turn.launches / turn.took)
+        found["blocked_alone"].append(turn.blocked / turn.took)
+
+    turn_alone()
     for _ in range(pairs):
-        before, waited, began = images[0], waited_seconds(), time.perf_counter()
+        before = images[0]
         go.set()
-        found["beside"].append(launches_per_second(seconds))
-        took = time.perf_counter() - began
-        found["waited"].append((waited_seconds() - waited) / took)
-        pace = (images[0] - before) / took
+        turn = launch(seconds)
+        found["images_per_second"].append((images[0] - before) / turn.took)
         go.clear()
         with lock:
             pass  # what was begun is over
+        found["beside"].append(turn.launches / turn.took)
+        found["waited"].append(turn.waited / turn.took)
+        found["blocked"].append(turn.blocked / turn.took)
         time.sleep(FILLING)
-        found["alone"].append(launches_per_second(seconds))
-        found["images_per_second"].append(pace)
+        turn_alone()
     return found
 
 
-def waited_seconds() -> float:
-    """How long this thread could have gone on, and others had its core; as Linux counts it."""
-    _, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
-    return int(waited) / 1e9
+class Turn(NamedTuple):
+    """What the loop came to in a while; times in seconds."""
+
+    launches: int
+    took: float
+    waited: float
+    """Of it, others had the core."""
+    blocked: float
+    """Of it, the loop neither ran nor waited for the core."""
 
 
-def launches_per_second(seconds: float) -> float:
+def launch(seconds: float) -> Turn:
     """The trainer's loop for a while."""
     import torch
 
     torch.set_num_threads(1)
-    state, count, began = torch.zeros(64), 0, time.perf_counter()
+    state, count = torch.zeros(64), 0
+    (ran, waited), began = ran_and_waited(), time.perf_counter()
     while time.perf_counter() - began < seconds:
         for _ in range(LAUNCHES):
             state.add_(1.0)
         count += LAUNCHES
-    return count / (time.perf_counter() - began)
+    took = time.perf_counter() - began
+    ran, waited = (now - then for now, then in zip(ran_and_waited(), (ran, waited), strict=True))
+    return Turn(count, took, waited, max(took - ran - waited, 0.0))
+
+
+def ran_and_waited() -> tuple[float, float]:
+    """Seconds that this thread ran, and that it would have and others had its core."""
+    ran, waited, _ = THREAD.read_text().split()
+    return int(ran) / 1e9, int(waited) / 1e9
 
 
 if __name__ == "__main__":

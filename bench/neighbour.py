@@ -3,9 +3,11 @@
 A trainer's Python loop launches small work all the time; if it comes late, the device idles. Here
 that loop is small operations of torch on one thread, and a loader runs at full load in the same
 program, as a trainer has it: its batches are taken as fast as it makes them. The loop runs alone
-and beside the loader in turns, and each turn beside it is compared with the two around it. The
-store has the least priority there is, so what is measured is the loader's doing. Writes a table to
-stdout, and `neighbour.json`.
+and beside the loader in turns, and each turn beside it is compared with the two around it. Turns
+are short and many, because the pace of a machine that others share changes from second to second,
+by more than what is looked for. The store has the least priority there is, so what is measured is
+the loader's doing. What any work on the other cores costs the loop is measured too: libjpeg-turbo
+decodes there, and nothing else. Writes a table to stdout, and `neighbour.json`.
 
     .venv/bin/python -m bench.neighbour
 """
@@ -20,8 +22,9 @@ import sys
 import tempfile
 from dataclasses import asdict
 from itertools import pairwise
+from math import inf, sqrt
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, stdev
 from typing import Any
 
 from stoker.demo import at_least
@@ -35,7 +38,7 @@ from bench.speed.rivals import Rival, named
 from bench.speed.scenarios import MEGAPIXEL, Scenario
 from bench.speed.store import serve
 
-RIVALS = ("stoker-u8", "stoker-f32", "spdl", "dataloader")
+RIVALS = ("libjpeg-turbo", "stoker-u8", "stoker-f32", "spdl", "dataloader")
 SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
 NAME = "neighbour"
 """Of the markers in the page."""
@@ -52,9 +55,9 @@ def main(argv: list[str]) -> int:
     """
     command = Command(NAME)
     command.add("--rivals-python", type=Path, default=Path(".setup/rivals/bin/python"))
-    command.add("--rounds", type=at_least(1), default=5)
-    command.add("--pairs", type=at_least(1), default=6, help="of turns, in each run")
-    command.add("--seconds", type=float, default=0.7, help="of a turn")
+    command.add("--rounds", type=at_least(1), default=2)
+    command.add("--pairs", type=at_least(1), default=40, help="of turns, in each run")
+    command.add("--seconds", type=float, default=0.3, help="of a turn")
     command.add("--rival", action="append", choices=RIVALS, help="only this; repeatable")
     arguments = command.parse(argv)
     pythons = {"rivals": arguments.rivals_python.absolute(), "project": Path(sys.executable)}
@@ -122,18 +125,19 @@ def run(rival: Rival, job: Job, turns: dict[str, float], pythons: dict[str, Path
 
 
 def table(runs: dict[str, list[Found]]) -> str:
-    """The figures as Markdown: a run is the median of its turns; medians of runs, and the range."""
-    by, waiting = "the loop is slowed by", "waits for its core"
-    head = ("loader", "workers", by, "from to", waiting, "images/s meanwhile")
+    """The figures as Markdown: means of all turns, and the first one's standard error."""
+    by, waiting, lock = "the loop is slowed by", "waits for its core", "waits for the lock"
+    head = ("loader", "workers", by, waiting, lock, "images/s meanwhile")
     rows = []
     for name, found in runs.items():
         rival, workers = name.split()
-        slower = [median(slowed(run)) for run in found]
-        waited = median(median(run["waited"]) for run in found)
-        pace = median(median(run["images_per_second"]) for run in found)
-        title, spread = named(rival).title, f"{min(slower):.1%} to {max(slower):.1%}"
-        figures = (f"{median(slower):.1%}", spread, f"{waited:.1%}", f"{pace:.0f}")
-        rows.append((title, workers, *figures))
+        slower = [share for run in found for share in slowed(run)]
+        error = stdev(slower) / sqrt(len(slower)) if len(slower) > 1 else inf
+        waited = mean(share for run in found for share in run["waited"])
+        blocked = mean(share for run in found for share in more_blocked(run))
+        pace = mean(pace for run in found for pace in run["images_per_second"])
+        shares = (f"{mean(slower):.1%} ± {error * 100:.1f}", f"{waited:.1%}", f"{blocked:.1%}")
+        rows.append((named(rival).title, workers, *shares, f"{pace:.0f}"))
     return page.table(head, rows)
 
 
@@ -141,6 +145,12 @@ def slowed(run: Found) -> list[float]:
     """By what share of its pace the loop is slower in each turn beside the loader."""
     around = map(mean, pairwise(run["alone"]))
     return [1 - beside / alone for beside, alone in zip(run["beside"], around, strict=True)]
+
+
+def more_blocked(run: Found) -> list[float]:
+    """What share of each turn beside the loader it stood still, beyond what it does alone."""
+    around = map(mean, pairwise(run["blocked_alone"]))
+    return [beside - alone for beside, alone in zip(run["blocked"], around, strict=True)]
 
 
 if __name__ == "__main__":

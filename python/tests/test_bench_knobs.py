@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stoker.demo.store import DemoError
 
-from bench import depths, neighbour
+from bench import beside, depths, neighbour
 from bench.page import markers
 
 MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
@@ -51,20 +53,43 @@ def test_the_neighbour_is_measured_alone_and_beside_a_loader(tmp_path: Path, cap
     for (run,) in runs.values():
         assert {turns: len(found) for turns, found in run.items()} == {
             "alone": 3,
+            "blocked_alone": 3,
             "beside": 2,
             "waited": 2,
+            "blocked": 2,
             "images_per_second": 2,
         }
-        assert all(0 <= share < 1 for share in run.pop("waited"))
+        for share in ("waited", "blocked", "blocked_alone"):
+            assert all(0 <= found < 1 for found in run.pop(share))
         assert all(found > 0 for turns in run.values() for found in turns)
     assert "| stoker, u8 |" in capsys.readouterr().out
 
 
 def test_a_slower_loop_is_shown_by_how_much():
     # The machine becomes slower meanwhile, and the loop with it.
-    run = {"alone": [120.0, 80.0], "beside": [75.0], "waited": [0.1], "images_per_second": [10.0]}
-    row = "| SPDL | 1 | 25.0% | 25.0% to 25.0% | 10.0% | 10 |"
-    assert row in neighbour.table({"spdl 1": [run]})
+    first = {"alone": [120.0, 80.0, 120.0], "beside": [75.0, 85.0], "waited": [0.1, 0.2]}
+    first |= {"blocked_alone": [0.0, 0.02, 0.0], "blocked": [0.04, 0.06]}
+    first |= {"images_per_second": [10.0, 12.0]}
+    second = {"alone": [50.0, 50.0], "beside": [40.0], "waited": [0.0], "images_per_second": [8.0]}
+    second |= {"blocked_alone": [0.01, 0.01], "blocked": [0.01]}
+    row = "| SPDL | 1 | 20.0% ± 2.9 | 10.0% | 2.7% | 10 |"
+    assert row in neighbour.table({"spdl 1": [first, second]})
+
+
+def test_of_a_turn_it_is_told_apart_what_the_loop_ran_and_stood_still():
+    asleep, done = 0.2, threading.Event()
+
+    def hold() -> None:  # the interpreter's lock, as a loader would that does its work in Python
+        libc = ctypes.PyDLL(None)
+        done.wait(0.1)
+        libc.usleep(int(asleep * 1e6))
+
+    (holder := threading.Thread(target=hold)).start()
+    turn = beside.launch(0.6)
+    holder.join()
+    assert turn.launches > 0
+    assert asleep * 0.9 < turn.blocked < turn.took
+    assert turn.waited + turn.blocked < turn.took
 
 
 @pytest.mark.usefixtures("small")
