@@ -125,7 +125,11 @@ def run(rival: Rival, job: Job, turns: dict[str, float], pythons: dict[str, Path
 
 
 def table(runs: dict[str, list[Found]]) -> str:
-    """The figures as Markdown: means of all turns, and the first one's standard error."""
+    """The figures as Markdown: means of all turns, and the first one's standard error.
+
+    The error takes turns for independent. Neighbours share a turn alone, and the host's pace, so it
+    is rather too small.
+    """
     by, waiting, lock = "the loop is slowed by", "waits for its core", "waits for the lock"
     head = ("loader", "workers", by, waiting, lock, "images/s meanwhile")
     rows = []

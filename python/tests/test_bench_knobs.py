@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,13 +79,18 @@ def test_a_slower_loop_is_shown_by_how_much():
 
 
 def test_of_a_turn_it_is_told_apart_what_the_loop_ran_and_stood_still():
-    asleep, done = 0.2, threading.Event()
+    asleep, usual = 0.2, sys.getswitchinterval()
+    libc = ctypes.PyDLL(None)  # its calls keep the interpreter's lock
 
-    def hold() -> None:  # the interpreter's lock, as a loader would that does its work in Python
-        libc = ctypes.PyDLL(None)
-        done.wait(0.1)
+    def hold() -> None:  # as a loader would that does its work in Python
+        time.sleep(0.1)
+        # Who waits for the lock does not look again and again: each look of a busy machine's thread
+        # would wait for a core.
+        sys.setswitchinterval(10)
         libc.usleep(int(asleep * 1e6))
+        sys.setswitchinterval(usual)
 
+    beside.launch(0.01)  # torch is imported
     (holder := threading.Thread(target=hold)).start()
     turn = beside.launch(0.6)
     holder.join()
