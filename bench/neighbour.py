@@ -6,8 +6,9 @@ program, as a trainer has it: its batches are taken as fast as it makes them. Th
 and beside the loader in turns, and each turn beside it is compared with the two around it. Turns
 are short and many, because the pace of a machine that others share changes from second to second,
 by more than what is looked for. The store has the least priority there is, so what is measured is
-the loader's doing. What any work on the other cores costs the loop is measured too: libjpeg-turbo
-decodes there, and nothing else. Writes a table to stdout, and `neighbour.json`.
+the loader's doing. Two rows are no loaders: beside nothing the loop should not be slowed, which
+tells the error of the method, and beside libjpeg-turbo alone it tells what any work on the other
+cores costs. Writes a table to stdout, and `neighbour.json`.
 
     .venv/bin/python -m bench.neighbour
 """
@@ -38,7 +39,8 @@ from bench.speed.rivals import Rival, named
 from bench.speed.scenarios import MEGAPIXEL, Scenario
 from bench.speed.store import serve
 
-RIVALS = ("libjpeg-turbo", "stoker-u8", "stoker-f32", "spdl", "dataloader")
+NOTHING = Rival("nothing", "nothing", "bench.nothing", "no loader at all", copies=0, kind="limit")
+RIVALS = (NOTHING.name, "libjpeg-turbo", "stoker-u8", "stoker-f32", "spdl", "dataloader")
 SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
 NAME = "neighbour"
 """Of the markers in the page."""
@@ -72,12 +74,18 @@ def main(argv: list[str]) -> int:
             del store["process"]
             for _ in range(arguments.rounds):
                 for name in arguments.rival or RIVALS:
-                    for workers in (max(cores - 1, 1), cores):
-                        job = order(named(name), store, data.folder, model, place, workers)
-                        found = run(named(name), job, turns, pythons)
+                    rival = one(name)
+                    for workers in (0,) if rival is NOTHING else (max(cores - 1, 1), cores):
+                        job = order(rival, store, data.folder, model, place, workers)
+                        found = run(rival, job, turns, pythons)
                         runs.setdefault(f"{name} {workers}", []).append(found)
     found = turns | {"runs": runs}
     return command.keep(arguments, found, table(runs))
+
+
+def one(name: str) -> Rival:
+    """The one of this name."""
+    return NOTHING if name == NOTHING.name else named(name)
 
 
 def order(
@@ -141,7 +149,7 @@ def table(runs: dict[str, list[Found]]) -> str:
         blocked = mean(share for run in found for share in more_blocked(run))
         pace = mean(pace for run in found for pace in run["images_per_second"])
         shares = (f"{mean(slower):.1%} ± {error * 100:.1f}", f"{waited:.1%}", f"{blocked:.1%}")
-        rows.append((named(rival).title, workers, *shares, f"{pace:.0f}"))
+        rows.append((one(rival).title, workers, *shares, f"{pace:.0f}"))
     return page.table(head, rows)
 
 
