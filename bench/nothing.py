@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from bench.speed.job import Job
 
 SECONDS = 0.05
-"""Of a batch, about as long as a loader has one to come."""
+"""From one batch to the next: of the loaders, stoker takes 14 ms for one, and DataLoader 160."""
 
 
 def open(_job: Job) -> Iterator[dict[str, tuple[()]]]:  # noqa: A001 (the adapters' word)

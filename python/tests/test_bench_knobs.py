@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from stoker.demo.store import DemoError
@@ -65,6 +67,34 @@ def test_the_neighbour_is_measured_alone_and_beside_a_loader(tmp_path: Path, cap
             assert all(0 <= found < 1 for found in run.pop(share))
         assert all(found > 0 for turns in run.values() for found in turns)
     assert "| stoker, u8 |" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_the_error_of_the_method_is_found_beside_nothing(tmp_path: Path, capsys):
+    few = ["--rounds", "1", "--pairs", "2", "--seconds", "0.2", "--rival", "nothing"]
+    assert neighbour.main([*few, "--model", str(MODEL), "--out", str(tmp_path)]) == 0
+    ((name, (run,)),) = json.loads((tmp_path / "neighbour.json").read_text())["runs"].items()
+    assert (name, run["images_per_second"]) == ("nothing 0", [0.0, 0.0])
+    assert len(run["alone"]) == 3
+    assert "| nothing | 0 |" in capsys.readouterr().out
+
+
+def test_no_turn_counts_that_follows_a_pause(monkeypatch: pytest.MonkeyPatch):
+    rested = True
+
+    def pause(_seconds: float) -> None:
+        nonlocal rested
+        rested = True
+
+    def launch(_seconds: float) -> beside.Turn:
+        nonlocal rested
+        was_rested, rested = rested, False
+        return beside.Turn(50 if was_rested else 100, took=1.0, waited=0.0, blocked=0.0)
+
+    monkeypatch.setattr(beside, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(beside, "launch", launch)
+    found = beside.turns(repeat({"image_grid_thw": ()}), pairs=2, seconds=0.1)
+    assert (found["alone"], found["beside"]) == ([100.0] * 3, [100.0] * 2)
 
 
 def test_a_slower_loop_is_shown_by_how_much():
