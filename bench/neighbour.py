@@ -36,10 +36,13 @@ from bench.command import Command
 from bench.speed.data import SHARDS, limited, make
 from bench.speed.job import Job
 from bench.speed.rivals import Rival, named
+from bench.speed.runner import missing
 from bench.speed.scenarios import MEGAPIXEL, Scenario
 from bench.speed.store import serve
 
-NOTHING = Rival("nothing", "nothing", "bench.nothing", "no loader at all", copies=0, kind="limit")
+NOTHING = Rival(
+    "nothing", "nothing", "bench.nothing", "no loader", copies=0, kind="limit", place="project"
+)
 RIVALS = (NOTHING.name, "libjpeg-turbo", "stoker-u8", "stoker-f32", "spdl", "dataloader")
 SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
 NAME = "neighbour"
@@ -115,8 +118,10 @@ def run(rival: Rival, job: Job, turns: dict[str, float], pythons: dict[str, Path
     """Runs a rival once, in a process of its own.
 
     Raises:
-        DemoError: It failed.
+        DemoError: It failed, or its environment is missing.
     """
+    if why := missing(pythons[rival.place]):
+        raise DemoError(f"{rival.title}: {why}")
     said = json.dumps({"rival": asdict(rival), "job": asdict(job)} | turns)
     path = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(

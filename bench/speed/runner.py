@@ -83,6 +83,16 @@ class Nursery:
         self.errors.close()
 
 
+def missing(python: Path) -> str | None:
+    """Why nothing can run with this interpreter, if its environment isn't there."""
+    if python.exists():
+        return None
+    return (
+        f"the virtual environment {python.parents[1]} is missing: "
+        "make bench, or make .setup/rivals/done for it alone"
+    )
+
+
 class Nurseries:
     """One for each virtual environment, started when it is first needed."""
 
@@ -95,10 +105,8 @@ class Nurseries:
         """Has an order carried out in the environment of its rival."""
         place = order["rival"]["place"]
         python = self.pythons[place]
-        if not python.exists():
-            return {
-                "failed": f"the virtual environment {python.parents[1]} is missing: run make bench"
-            }
+        if why := missing(python):
+            return {"failed": why}
         if place not in self.open:
             self.open[place] = Nursery(python, self.errors)
             self.stack.callback(self.open[place].close)

@@ -389,4 +389,4 @@ def test_the_page_of_the_bench_has_a_place_for_its_figures():
 def test_a_missing_environment_is_a_reason_not_an_end(tmp_path: Path):
     nurseries = runner.Nurseries({"rivals": tmp_path / "bin/python"}, tmp_path / "stderr.txt")
     answer = nurseries.obey({"rival": {"place": "rivals"}})
-    assert "is missing: run make bench" in answer["failed"]
+    assert "is missing: make bench" in answer["failed"]

@@ -79,6 +79,13 @@ def test_the_error_of_the_method_is_found_beside_nothing(tmp_path: Path, capsys)
     assert "| nothing | 0 |" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("small")
+def test_a_rival_without_its_environment_says_what_to_do(tmp_path: Path):
+    absent = ["--rivals-python", str(tmp_path / "bin/python"), "--rival", "spdl"]
+    with pytest.raises(DemoError, match=r"SPDL.* is missing: make bench"):
+        neighbour.main([*absent, "--model", str(MODEL), "--out", str(tmp_path)])
+
+
 def test_no_turn_counts_that_follows_a_pause(monkeypatch: pytest.MonkeyPatch):
     rested = True
 
