@@ -16,7 +16,7 @@ use crate::sample::{Location, Scheme};
 use super::checksum::Checksum;
 use super::failure::Failure;
 use super::flight::InFlight;
-use super::opened::{Body, Opened};
+use super::opened::{Body, Opened, SMALL};
 use super::s3::Place;
 use super::send::send;
 use super::store::{Remote, Store};
@@ -51,6 +51,11 @@ impl Ask {
     /// Where a range ends that goes on to the end of the object, wherever that is.
     pub(super) const END: u64 = u64::MAX;
 
+    /// The part that is asked for, if it is known and small.
+    fn small_part(&self) -> Option<Range<u64>> {
+        self.range.clone().filter(|range| !self.head && range.end - range.start <= SMALL)
+    }
+
     /// The class of what is asked for.
     pub(super) fn size(&self) -> Size {
         let range = self.range.as_ref().filter(|range| range.end != Self::END);
@@ -76,7 +81,7 @@ pub(super) async fn open(
 }
 
 async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
-    let (file, info) = file::open(&ask.object.key).await?;
+    let (file, info, read) = file::open(&ask.object.key, ask.small_part()).await?;
     if ask.version.is_some() && ask.version != info.version {
         return Err(changed("the file was written to while it was read"));
     }
@@ -88,7 +93,8 @@ async fn open_file(ask: Ask, in_flight: InFlight) -> Result<Opened, Failure> {
         return Err(changed(format!("the file has {} bytes", info.size)));
     }
     let (length, whole) = (Some(range.end - range.start), Some(info.size));
-    let (version, request_id, body) = (info.version, None, Body::File(file, range));
+    let body = read.map_or(Body::File(file, range), Body::Read);
+    let (version, request_id) = (info.version, None);
     let (has_end, checksum) = (true, None);
     Ok(Opened { version, length, has_end, whole, checksum, request_id, body, in_flight })
 }

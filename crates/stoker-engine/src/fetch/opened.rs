@@ -24,7 +24,7 @@ use super::{Fetcher, ObjectInfo, file, split};
 /// Most memory that is reserved on a server's word; beyond it, memory grows as bytes come.
 const RESERVED: u64 = 64 << 20;
 /// Bodies of so many bytes take less time than the answer took to begin.
-const SMALL: u64 = 1 << 20;
+pub(super) const SMALL: u64 = 1 << 20;
 
 /// An answer whose body is not read yet.
 pub(super) struct Opened {
@@ -48,6 +48,8 @@ pub(super) enum Body {
     Empty,
     Stream(BoxStream<'static, Result<Bytes, HttpError>>),
     File(File, Range<u64>),
+    /// It came with the head.
+    Read(Bytes),
 }
 
 impl Opened {
@@ -65,6 +67,7 @@ impl Opened {
         self.body = match self.body {
             Body::Stream(stream) => Body::Stream(split::first(stream, length)),
             Body::File(file, range) => Body::File(file, range.start..range.start + length),
+            Body::Read(bytes) => Body::Read(bytes.slice(..length as usize)),
             Body::Empty => Body::Empty,
         };
         self
@@ -76,6 +79,10 @@ impl Opened {
         let in_flight = self.in_flight;
         let done = match self.body {
             Body::Empty => Ok(()),
+            Body::Read(read) => {
+                bytes = BytesMut::from(read);
+                Ok(())
+            }
             Body::File(file, range) => match file::read(file, range).await {
                 Ok(read) => {
                     bytes = BytesMut::from(read);
