@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.processes import die_with_parent
+from bench.processes import TICKS, CpuMeter, die_with_parent
 from bench.speed.job import Job
 from bench.speed.nursery import settle
 from bench.speed.rivals import Rival
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
 
 LAUNCHES = 50
 """Operations between two looks at the clock: about 50 microseconds."""
-FILLING = 2.0
-"""Seconds until a loader is full again, and has nothing to do: twice what the slowest one needs.
-
-By the processor time of each tenth of a second after a turn: SPDL with one worker works on for 0.8
-to 1.1 seconds, DataLoader for 0.3 to 0.9, stoker for 0.1.
-"""
+QUIET = 0.2
+"""Seconds in which a loader that is full again does nothing, but for one tick of Linux's clock."""
+FILLING = 5.0
+"""Seconds that it has for that: SPDL with one worker takes 0.8 to 1.1, stoker 0.1."""
 WARM = 0.3
 """Seconds that the loop runs after a pause before it counts; turns beside a loader follow no pause.
 
@@ -65,7 +64,7 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
                     images[0] += len(next(batches)["image_grid_thw"])
 
     threading.Thread(target=drain, daemon=True).start()
-    time.sleep(FILLING)
+    fill()
     kinds = "alone", "blocked_alone", "beside", "waited", "blocked", "images_per_second"
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
 
@@ -87,9 +86,19 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
         found["beside"].append(turn.launches / turn.took)
         found["waited"].append(turn.waited / turn.took)
         found["blocked"].append(turn.blocked / turn.took)
-        time.sleep(FILLING)
+        fill()
         turn_alone()
     return found
+
+
+def fill() -> None:
+    """Waits until the loader has made what it makes ahead, by the processor time that it takes."""
+    until = time.monotonic() + FILLING
+    while time.monotonic() < until:
+        meter = CpuMeter(os.getpid())
+        time.sleep(QUIET)
+        if meter.seconds() <= 1 / TICKS:
+            return
 
 
 class Turn(NamedTuple):

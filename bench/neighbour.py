@@ -6,9 +6,10 @@ program, as a trainer has it: its batches are taken as fast as it makes them. Th
 and beside the loader in turns, and each turn beside it is compared with the two around it. Turns
 are short and many, because the pace of a machine that others share changes from second to second,
 by more than what is looked for. The store has the least priority there is, so what is measured is
-the loader's doing. Two rows are no loaders: beside nothing the loop should not be slowed, which
-tells the error of the method, and beside libjpeg-turbo alone it tells what any work on the other
-cores costs. Writes a table to stdout, and `neighbour.json`.
+the loader's doing. Three rows are no loaders: beside nothing the loop should not be slowed, which
+tells the error of the method; a process that counts tells what it costs on this machine that
+another core is busy with anything; and libjpeg-turbo alone, what decoding does. Writes a table to
+stdout, and `neighbour.json`.
 
     .venv/bin/python -m bench.neighbour
 """
@@ -40,11 +41,22 @@ from bench.speed.runner import missing
 from bench.speed.scenarios import MEGAPIXEL, Scenario
 from bench.speed.store import serve
 
-NOTHING = Rival(
-    "nothing", "nothing", "bench.nothing", "no loader", copies=0, kind="limit", place="project"
+ADAPTER = "bench.controls"
+CONTROLS = (
+    Rival("nothing", "nothing", ADAPTER, "no loader", copies=0, kind="limit", place="project"),
+    Rival(
+        "spin",
+        "a process that counts",
+        ADAPTER,
+        "no loader, and another core is busy",
+        copies=0,
+        kind="limit",
+        place="project",
+        options={"spins": True},
+    ),
 )
-RIVALS = (NOTHING.name, "libjpeg-turbo", "stoker-u8", "stoker-f32", "spdl", "dataloader")
-SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 4)
+RIVALS = ("nothing", "spin", "libjpeg-turbo", "stoker-u8", "stoker-f32", "spdl", "dataloader")
+SCENARIO = Scenario("neighbour", "photos of 1 megapixel", MEGAPIXEL, 64, 8)
 NAME = "neighbour"
 """Of the markers in the page."""
 LEAST_NICE = 19
@@ -78,7 +90,7 @@ def main(argv: list[str]) -> int:
             for _ in range(arguments.rounds):
                 for name in arguments.rival or RIVALS:
                     rival = one(name)
-                    for workers in (0,) if rival is NOTHING else (max(cores - 1, 1), cores):
+                    for workers in (0,) if rival in CONTROLS else (max(cores - 1, 1), cores):
                         job = order(rival, store, data.folder, model, place, workers)
                         found = run(rival, job, turns, pythons)
                         runs.setdefault(f"{name} {workers}", []).append(found)
@@ -88,7 +100,7 @@ def main(argv: list[str]) -> int:
 
 def one(name: str) -> Rival:
     """The one of this name."""
-    return NOTHING if name == NOTHING.name else named(name)
+    return next((control for control in CONTROLS if control.name == name), None) or named(name)
 
 
 def order(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 import threading
 import time
@@ -15,8 +16,9 @@ from types import SimpleNamespace
 import pytest
 from stoker.demo.store import DemoError
 
-from bench import beside, depths, neighbour
+from bench import beside, controls, depths, neighbour
 from bench.page import markers
+from bench.processes import TICKS, CpuMeter, family, running
 
 MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
 PIXELS = (40_000, 60_000)
@@ -70,13 +72,34 @@ def test_the_neighbour_is_measured_alone_and_beside_a_loader(tmp_path: Path, cap
 
 
 @pytest.mark.usefixtures("small")
-def test_the_error_of_the_method_is_found_beside_nothing(tmp_path: Path, capsys):
-    few = ["--rounds", "1", "--pairs", "2", "--seconds", "0.2", "--rival", "nothing"]
-    assert neighbour.main([*few, "--model", str(MODEL), "--out", str(tmp_path)]) == 0
-    ((name, (run,)),) = json.loads((tmp_path / "neighbour.json").read_text())["runs"].items()
-    assert (name, run["images_per_second"]) == ("nothing 0", [0.0, 0.0])
-    assert len(run["alone"]) == 3
+def test_the_error_of_the_method_is_found_beside_no_loader(tmp_path: Path, capsys):
+    few = ["--rounds", "1", "--pairs", "2", "--seconds", "0.2"]
+    controls = ["--rival", "nothing", "--rival", "spin"]
+    places = ["--model", str(MODEL), "--out", str(tmp_path)]
+    assert neighbour.main([*few, *controls, *places]) == 0
+    runs = json.loads((tmp_path / "neighbour.json").read_text())["runs"]
+    assert list(runs) == ["nothing 0", "spin 0"]
+    for (run,) in runs.values():
+        assert run["images_per_second"] == [0.0, 0.0]
+        assert len(run["alone"]) == 3
     assert "| nothing | 0 |" in capsys.readouterr().out
+
+
+def test_a_process_counts_while_a_batch_is_made_and_only_then():
+    before = family(os.getpid())
+    batches = controls.open(SimpleNamespace(options={"spins": True}))
+    next(batches)
+    (process,) = set(family(os.getpid())) - set(before)
+    meter = CpuMeter(os.getpid())
+    for _ in range(4):
+        next(batches)
+    took = meter.seconds()
+    assert took > controls.SECONDS, "of four times as much"
+    meter = CpuMeter(os.getpid())
+    time.sleep(4 * controls.SECONDS)
+    assert meter.seconds() <= 1 / TICKS
+    batches.close()
+    assert not running(process)
 
 
 @pytest.mark.usefixtures("small")
@@ -98,7 +121,7 @@ def test_no_turn_counts_that_follows_a_pause(monkeypatch: pytest.MonkeyPatch):
         was_rested, rested = rested, False
         return beside.Turn(50 if was_rested else 100, took=1.0, waited=0.0, blocked=0.0)
 
-    monkeypatch.setattr(beside, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(beside, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
     monkeypatch.setattr(beside, "launch", launch)
     found = beside.turns(repeat({"image_grid_thw": ()}), pairs=2, seconds=0.1)
     assert (found["alone"], found["beside"]) == ([100.0] * 3, [100.0] * 2)
