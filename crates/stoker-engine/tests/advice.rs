@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::collections::VecDeque;
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, available_parallelism, sleep};
@@ -14,7 +13,9 @@ use stoker_engine::loader::{Loader, Next};
 use stoker_engine::metrics::{Advice, Limit, Report};
 use stoker_engine::recipe::Recipe;
 use stoker_engine::sample::Rank;
-use stoker_engine::testing::{CHAT_KEY, ChatDataset, encode_jpeg, photo};
+use stoker_engine::testing::{
+    CHAT_KEY, ChatDataset, encode_jpeg, photo, scheduler_tells_of_threads,
+};
 use stoker_s3::{Backend, Config, Faults, Server};
 
 const BATCHES: usize = 16;
@@ -200,8 +201,7 @@ impl Drop for Others {
 #[test]
 fn workers_whose_cores_others_have_are_helped_by_an_end_of_these() {
     let _turn = turn();
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    if told.is_empty() || told.starts_with("0 ") {
+    if !scheduler_tells_of_threads() {
         return; // then nothing is known of it, and nothing said
     }
     let server = store(Config::default(), 900_000..=1_000_000);

@@ -70,18 +70,14 @@ mod tests {
     use std::thread::sleep;
 
     use super::*;
+    use crate::testing::scheduler_tells_of_threads;
 
     const LONG_ENOUGH: u64 = 20_000_000;
 
-    /// Some systems tell nothing, or zeros: then there is nothing to count.
-    fn is_told() -> bool {
-        sums().is_some_and(|sums| sums != [0; 2])
-    }
-
     #[test]
     fn a_thread_that_computes_has_a_core_and_one_that_sleeps_has_none() {
-        if !is_told() {
-            return;
+        if !scheduler_tells_of_threads() {
+            return; // then there is nothing to count
         }
         let (meter, mut time) = (CoreMeter::default(), CoreTime::of_this_thread());
         let since = Instant::now();
@@ -101,8 +97,8 @@ mod tests {
 
     #[test]
     fn a_thread_whose_core_others_have_waits_for_it() {
-        if !is_told() {
-            return;
+        if !scheduler_tells_of_threads() {
+            return; // then there is nothing to count
         }
         let meter = CoreMeter::default();
         let cores = rustix::thread::sched_getaffinity(None).unwrap();

@@ -9,6 +9,7 @@ mod noise;
 mod photo;
 mod picture;
 mod random;
+mod scheduler;
 mod sizes;
 mod words;
 
@@ -17,4 +18,5 @@ pub use fault::{IN_DECODING, IN_MEASURING, IN_PARSING};
 pub(crate) use fault::{panic_at, panic_over};
 pub use jpeg::encode_jpeg;
 pub use photo::photo;
+pub use scheduler::scheduler_tells_of_threads;
 pub use sizes::SizeMixture;
