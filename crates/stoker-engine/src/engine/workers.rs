@@ -81,7 +81,8 @@ impl Turn {
     }
 }
 
-type Job = Box<dyn FnOnce(&mut Bench) + Send>;
+/// What a thread does, and calls before anybody knows that it is done.
+type Job = Box<dyn FnOnce(&mut Bench, &mut dyn FnMut()) + Send>;
 
 /// A job that waits since then.
 struct Task {
@@ -164,11 +165,12 @@ impl Workers {
         F: FnOnce(&mut Bench) -> T + Send + 'static,
     {
         let (done, result) = oneshot::channel();
-        let job: Job = Box::new(move |bench| {
+        let job: Job = Box::new(move |bench, count| {
             let outcome = catch_unwind(AssertUnwindSafe(|| task(bench))).map_err(|panic| {
                 *bench = Bench::default();
                 Error::Bug(format!("a task panicked: {}", message(panic.as_ref())))
             });
+            count();
             drop(done.send(outcome));
         });
         let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,9 +234,8 @@ fn work(shared: &Shared, metrics: &Metrics) {
         drop(queue);
         metrics.queued_task_nanos.add(nanos(task.since.elapsed()));
         let span = metrics.trace.span(turn.name(), || vec![("batch", turn.batch.into())]);
-        (task.job)(&mut bench);
+        (task.job)(&mut bench, &mut || cores.count(&metrics.cores));
         drop(span);
-        cores.count(&metrics.cores);
     }
 }
 

@@ -198,6 +198,14 @@ impl Evidence {
         lacked > CROWDED * (had + lacked) && self.cores_had() < FULL * self.usable_cores
     }
 
+    /// Whether the trainer waits for cores more than for what is done on them, where some workers idle: what
+    /// the others lack while nobody waits costs nothing. Data workers don't know when somebody does.
+    fn is_waiting_for_cores(&self) -> bool {
+        let is_known = self.data_workers == 0.0;
+        let is_most = self.blocked_delayed_seconds > self.blocked_on_core_seconds;
+        self.is_crowded_out() && (is_most || !is_known)
+    }
+
     pub(super) fn in_flight(&self) -> f64 {
         self.request_seconds / self.wall_seconds
     }
@@ -262,7 +270,7 @@ impl Evidence {
         // A little of the time is always others'; it tells nothing where there is more of another kind.
         if is_memory && memory > self.delayed_seconds {
             Limit::Memory
-        } else if self.workers <= self.usable_cores && self.is_crowded_out() {
+        } else if self.workers <= self.usable_cores && self.is_waiting_for_cores() {
             Limit::BusyMachine
         } else if is_memory {
             Limit::Memory

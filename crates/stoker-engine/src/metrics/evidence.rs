@@ -34,6 +34,12 @@ pub struct Evidence {
     /// Time of workers that might have run, while others had the cores.
     #[serde(default)]
     pub delayed_seconds: f64,
+    /// Of the time on a core, while the trainer was blocked; nothing of data workers, which don't know.
+    #[serde(default)]
+    pub blocked_on_core_seconds: f64,
+    /// Of the time without one, likewise.
+    #[serde(default)]
+    pub blocked_delayed_seconds: f64,
     /// Processor time of all threads of the engine's process.
     #[serde(default)]
     pub process_seconds: f64,
@@ -85,7 +91,7 @@ pub struct Evidence {
 impl Evidence {
     pub(super) fn of(metrics: &Metrics, span: &Span) -> Self {
         let limits = metrics.limits.get().copied().unwrap_or_default();
-        let Span { batches, blocked, wall, blame, work } = span;
+        let Span { batches, blocked, wall, blame, work, blocked_on_core, blocked_delayed } = span;
         let Blame { bytes, memory, pixels, hand_over } = blame;
         let (image, vision) = (work.room(Room::Image).busy, work.room(Room::Vision).busy);
         Self {
@@ -100,6 +106,8 @@ impl Evidence {
             cpu_seconds: work.spent.working.as_secs_f64(),
             on_core_seconds: work.on_core.as_secs_f64(),
             delayed_seconds: work.delayed.as_secs_f64(),
+            blocked_on_core_seconds: blocked_on_core.as_secs_f64(),
+            blocked_delayed_seconds: blocked_delayed.as_secs_f64(),
             process_seconds: work.process.as_secs_f64(),
             image_seconds: image.as_secs_f64(),
             vision_seconds: vision.as_secs_f64(),

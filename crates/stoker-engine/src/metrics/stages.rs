@@ -125,7 +125,7 @@ impl Stages {
     }
 
     pub(super) fn over(span: &Span, threads: u64, limit_requests: u64) -> Self {
-        let Span { batches, blocked, wall, blame, work } = span;
+        let Span { batches, blocked, wall, blame, work, .. } = span;
         let seconds = wall.as_secs_f64();
         let mean = |time: Duration| time.as_secs_f64() / seconds;
         let share = |time: Duration| mean(time).min(1.0);
@@ -307,7 +307,14 @@ mod tests {
         work.rooms[Room::Image as usize].items = 160;
         work.rooms[Room::Vision as usize].bytes = 30 << 20;
         let blame = Blame { hand_over: seconds(1), ..Blame::default() };
-        let span = Span { batches: 10, blocked: seconds(3), wall: seconds(10), blame, work };
+        let span = Span {
+            batches: 10,
+            blocked: seconds(3),
+            wall: seconds(10),
+            blame,
+            work,
+            ..Span::default()
+        };
         let stages = Stages::over(&span, 4, 16);
         assert_eq!(
             stages.fetch,

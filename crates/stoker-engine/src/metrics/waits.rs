@@ -43,6 +43,10 @@ pub(super) struct Span {
     pub(super) wall: Duration,
     pub(super) blame: Blame,
     pub(super) work: Work,
+    /// Of workers, on a core while the trainer was blocked.
+    pub(super) blocked_on_core: Duration,
+    /// Of workers that might have run meanwhile, while others had the cores.
+    pub(super) blocked_delayed: Duration,
 }
 
 /// A batch that was waited for.
@@ -108,14 +112,20 @@ impl Waits {
     /// The batches of the window together; nothing where there are none.
     pub(super) fn span(&self) -> Option<Span> {
         let work = self.window.back()?.work - self.before;
-        let none = Span { work, ..Span::default() };
-        Some(self.window.iter().fold(none, |sum, seen| Span {
-            batches: sum.batches + 1,
-            blocked: sum.blocked + seen.wait.blocked,
-            wall: sum.wall + seen.wait.wall,
-            blame: sum.blame + seen.blame,
-            ..sum
-        }))
+        let (mut sum, mut before) = (Span { work, ..Span::default() }, &self.before);
+        for Seen { wait, blame, work } in &self.window {
+            // What workers had in a step goes by the time: most steps are waited for all along or not at all.
+            let share = Self::ratio(wait.blocked, wait.wall).unwrap_or_default().min(1.0);
+            let blocked = |now: Duration, then| now.saturating_sub(then).mul_f64(share);
+            sum.batches += 1;
+            sum.blocked += wait.blocked;
+            sum.wall += wait.wall;
+            sum.blame += *blame;
+            sum.blocked_on_core += blocked(work.on_core, before.on_core);
+            sum.blocked_delayed += blocked(work.delayed, before.delayed);
+            before = work;
+        }
+        Some(sum)
     }
 
     /// The share of `wall` in `blocked`.
@@ -135,7 +145,13 @@ mod tests {
             blocked: Duration::from_millis(blocked),
             wall: Duration::from_millis(wall),
         };
-        let work = |requests| Work { requests, ..Work::default() };
+        let ms = Duration::from_millis;
+        let work = |requests| Work {
+            requests,
+            on_core: ms(2 * requests),
+            delayed: ms(requests),
+            ..Work::default()
+        };
         waits.push(wait(900, 900), &work(1));
         assert_eq!(waits.before.requests, 1);
         for batch in 0..5000 {
@@ -147,7 +163,25 @@ mod tests {
         assert_eq!(Waits::ratio(waits.total.blocked, waits.total.wall), Some(0.25));
         let span = waits.span().unwrap();
         assert_eq!((span.batches, span.work.requests), (1024, 1024));
-        assert_eq!((span.blocked * 4, span.wall), (span.wall, Duration::from_millis(4096)));
+        assert_eq!((span.blocked * 4, span.wall), (span.wall, ms(4096)));
+        assert_eq!((span.blocked_on_core, span.blocked_delayed), (ms(512), ms(256)));
+    }
+
+    #[test]
+    fn workers_that_lack_a_core_while_nobody_waits_are_not_waited_for() {
+        let (mut waits, ms) = (Waits::default(), Duration::from_millis);
+        let done = |on_core, delayed| Work {
+            on_core: ms(on_core),
+            delayed: ms(delayed),
+            ..Work::default()
+        };
+        waits.push(Wait { blocked: ms(50), wall: ms(50) }, &done(40, 10));
+        waits.push(Wait { blocked: ms(0), wall: ms(20) }, &done(50, 30));
+        waits.push(Wait { blocked: ms(30), wall: ms(30) }, &done(76, 34));
+        waits.push(Wait { blocked: ms(0), wall: ms(0) }, &done(76, 34));
+        let span = waits.span().unwrap();
+        assert_eq!((span.work.on_core, span.work.delayed), (ms(36), ms(24)));
+        assert_eq!((span.blocked_on_core, span.blocked_delayed), (ms(26), ms(4)));
     }
 
     #[test]

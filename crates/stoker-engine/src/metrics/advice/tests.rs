@@ -14,6 +14,8 @@ fn evidence() -> Evidence {
         cpu_seconds: 8.0,
         on_core_seconds: 7.5,
         delayed_seconds: 0.3,
+        blocked_on_core_seconds: 3.0,
+        blocked_delayed_seconds: 0.1,
         process_seconds: 9.0,
         image_seconds: 4.0,
         vision_seconds: 3.0,
@@ -78,6 +80,7 @@ fn workers_whose_cores_others_have_are_told_from_busy_ones() {
     // While one has the last of a batch to do, and no core, the others idle.
     let last = |it: &mut Evidence| {
         (it.pixels_blocked_seconds, it.on_core_seconds, it.delayed_seconds) = (3.0, 3.0, 5.0);
+        (it.blocked_on_core_seconds, it.blocked_delayed_seconds) = (1.0, 2.0);
     };
     check(last, Limit::BusyMachine, &["has work for 0.8 and gets 0.3"]);
     // Nor can it be others who have the cores of workers that wait for memory for longer than for these.
@@ -87,6 +90,15 @@ fn workers_whose_cores_others_have_are_told_from_busy_ones() {
             it.memory_idle_seconds = memory;
         };
         check(held_back, limit, &[]);
+    }
+    // What they lack while nobody waits is not what is waited for; data workers don't know when that is.
+    for (data_workers, limit) in [(0.0, Limit::LargeImage), (1.0, Limit::BusyMachine)] {
+        let in_time = |it: &mut Evidence| {
+            last(it);
+            (it.blocked_on_core_seconds, it.blocked_delayed_seconds) = (2.0, 1.0);
+            it.data_workers = data_workers;
+        };
+        check(in_time, limit, &[]);
     }
     // Sixteen workers on four cores keep these from each other, also where some of them idle.
     let some_idle = |it: &mut Evidence| {
