@@ -12,7 +12,7 @@ use crate::engine;
 use crate::metrics;
 use crate::recipe::Recipe;
 
-/// Samples brought in ahead before it is known how fast they are taken.
+/// Samples brought in ahead, once one is taken, before it is known how fast that goes.
 const FIRST: u64 = 256;
 
 /// Samples of a batch that is packed by tokens, before one was seen.
@@ -68,7 +68,7 @@ pub fn ahead(recipe: &Recipe, workers: usize) -> (metrics::Ahead, u64) {
     let memory = engine::memory(&recipe.engine);
     let depth = Depth::new(recipe.engine.prefetch, recipe.pack.batch_size, workers, memory);
     let ahead = metrics::Ahead {
-        batches: depth.brought_in(Duration::ZERO) as f64,
+        batches: depth.once_taken(Duration::ZERO) as f64,
         lead: depth.fixed.is_none().then_some(LEAD),
         filled: depth.filled() as f64,
     };
@@ -109,8 +109,18 @@ impl Depth {
         self.images += images;
     }
 
-    /// Batches to bring in after the one that is asked for, where late reads take so long.
+    /// Batches to bring in after the one that is asked for, where late reads take so long. Before the
+    /// first one is taken those that are filled are enough: the bytes of more would only come between
+    /// it and those it waits for.
     pub(super) fn brought_in(&self, lateness: Duration) -> u64 {
+        match self.batches {
+            0 => self.fixed.unwrap_or_else(|| self.filled()),
+            _ => self.once_taken(lateness),
+        }
+    }
+
+    /// The same, once one is taken.
+    fn once_taken(&self, lateness: Duration) -> u64 {
         let by_rule = || {
             let first = FIRST.div_ceil(self.batch_size);
             self.within(LEAD + lateness).unwrap_or(0).max(first).min(self.most).max(self.filled())
@@ -169,9 +179,32 @@ mod tests {
 
     #[test]
     fn at_first_as_many_samples_are_brought_in_whatever_the_batch() {
-        let first =
-            |batch_size| Depth::new(None, Some(batch_size), 2, GIB).brought_in(Duration::ZERO);
+        let first = |batch_size| {
+            let mut depth = Depth::new(None, Some(batch_size), 2, GIB);
+            after(&mut depth, 1, Duration::ZERO, batch_size.into());
+            depth.brought_in(Duration::ZERO)
+        };
         assert_eq!([1, 8, 256, 1000].map(first), [256, 32, 4, 4]);
+    }
+
+    #[test]
+    fn before_the_first_batch_is_taken_no_more_are_brought_in_than_are_filled() {
+        let first = |fixed, batch_size, workers| {
+            let depth = Depth::new(fixed, Some(batch_size), workers, GIB);
+            depth.brought_in(Duration::from_secs(1))
+        };
+        assert_eq!(first(None, 8, 2), 4);
+        assert_eq!(first(None, 8, 64), 24);
+        assert_eq!(first(None, 1000, 2), 4);
+        assert_eq!([0, 100].map(|fixed| first(Some(fixed), 8, 2)), [0, 100], "as the recipe says");
+    }
+
+    #[test]
+    fn a_forecast_is_of_the_time_after_that() {
+        let recipe =
+            serde_json::json!({"dataset": {"source": "a.jsonl"}, "pack": {"batch-size": 8}});
+        let (ahead, _) = ahead(&Recipe::from_value(recipe).unwrap(), 2);
+        assert_eq!((ahead.batches, ahead.filled, ahead.lead), (32.0, 4.0, Some(LEAD)));
     }
 
     #[test]

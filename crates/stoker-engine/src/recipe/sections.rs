@@ -227,7 +227,8 @@ pub struct Engine {
     /// says, else 1.
     pub local_world_size: Option<u32>,
     /// Batches whose samples are brought in ahead of the one that is asked for, as far as memory
-    /// allows; by default those of half a second at the pace of the trainer, and at least 256 samples.
+    /// allows; by default those of half a second at the pace of the trainer, and at least 256 samples once
+    /// the first batch is taken.
     /// At 0 a batch is made when it is asked for.
     pub prefetch: Option<u32>,
     /// What becomes of bad samples. `replace`.
