@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,11 +18,14 @@ from bench.speed.rivals import Rival
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
 LAUNCHES = 50
 """Operations between two looks at the clock: about 50 microseconds."""
 QUIET = 0.2
 """Seconds in which a loader that is full again does nothing, but for one tick of Linux's clock."""
+EMPTYING = 1.0
+"""Seconds in which a loader is taken from until nothing is ready, and then once more to count."""
 FILLING = 5.0
 """Seconds that it has for that: SPDL with one worker takes 0.8 to 1.1, stoker 0.1."""
 WARM = 0.3
@@ -50,45 +53,47 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
     """What the loop launches a second, alone and beside a loader in turns, and images a second.
 
     There is one more turn alone than beside it. Of each turn beside it, `waited` is the share in
-    which the loop would have gone on, and others had its core; `blocked`, and for the turns alone
-    `blocked_alone`, that in which it did not go on at all: for the interpreter's lock, and for what
-    the host takes.
+    which the loop would have gone on, and others had its core; `starved` that in which it had to
+    wait for a batch; `blocked`, and for the turns alone `blocked_alone`, that in which it did not
+    go on for anything else: for the interpreter's lock, and for what the host takes. It launches
+    nothing while it is starved, which is the loader's pace and not its manners: that time is left
+    out.
     """
     next(batches)  # all that is needed is imported, and started
-    go, images, lock = threading.Event(), [0], threading.Lock()
-
-    def drain() -> None:
-        while go.wait():
-            with lock:
-                if go.is_set():
-                    images[0] += len(next(batches)["image_grid_thw"])
-
-    threading.Thread(target=drain, daemon=True).start()
+    meals = Meals(batches, interval(batches))
     fill()
-    kinds = "alone", "blocked_alone", "beside", "waited", "blocked", "images_per_second"
+    kinds = "alone", "blocked_alone", "beside", "waited", "blocked", "starved", "images_per_second"
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
 
     def turn_alone() -> None:
         launch(WARM)
         turn = launch(seconds)
-        found["alone"].append(turn.launches / turn.took)
+        found["alone"].append(turn.pace())
         found["blocked_alone"].append(turn.blocked / turn.took)
 
     turn_alone()
     for _ in range(pairs):
-        before = images[0]
-        go.set()
-        turn = launch(seconds)
-        found["images_per_second"].append((images[0] - before) / turn.took)
-        go.clear()
-        with lock:
-            pass  # what was begun is over
-        found["beside"].append(turn.launches / turn.took)
+        turn = launch(seconds, meals)
+        found["images_per_second"].append(turn.images / turn.took)
+        found["beside"].append(turn.pace())
         found["waited"].append(turn.waited / turn.took)
         found["blocked"].append(turn.blocked / turn.took)
+        found["starved"].append(turn.starved / turn.took)
         fill()
         turn_alone()
     return found
+
+
+def interval(batches: Iterator[Any]) -> float:
+    """Seconds from one batch to the next of a loader that has the machine for itself."""
+    until, count = time.monotonic() + EMPTYING, 0
+    while time.monotonic() < until:
+        next(batches)
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < EMPTYING or not count:
+        next(batches)
+        count += 1
+    return took / count
 
 
 def fill() -> None:
@@ -109,23 +114,61 @@ class Turn(NamedTuple):
     waited: float
     """Of it, others had the core."""
     blocked: float
-    """Of it, the loop neither ran nor waited for the core."""
+    """Of it, the loop neither ran nor waited for the core or for a batch."""
+    starved: float = 0.0
+    """Of it, the loop stood still until there was a batch."""
+    images: int = 0
+
+    def pace(self) -> float:
+        """Launches in a second in which it was not starved."""
+        return self.launches / (self.took - self.starved)
 
 
-def launch(seconds: float) -> Turn:
-    """The trainer's loop for a while."""
+class Meals(NamedTuple):
+    """When the loop takes batches: as often as the loader makes them where nothing is beside it.
+
+    So that works without a pause, and has a batch ready most of the time.
+    """
+
+    batches: Iterator[Any]
+    interval: float
+
+
+def launch(seconds: float, meals: Meals | None = None) -> Turn:
+    """The trainer's loop for a while, which takes batches if there are meals."""
     import torch
 
     torch.set_num_threads(1)
-    state, count = torch.zeros(64), 0
+    state, count, images, starved = torch.zeros(64), 0, 0, 0.0
     (ran, waited), began = ran_and_waited(), time.perf_counter()
-    while time.perf_counter() - began < seconds:
+    due = began if meals else inf
+    while (now := time.perf_counter()) - began < seconds:
+        if now >= due:
+            with Standstill() as standstill:
+                images += len(next(meals.batches)["image_grid_thw"])
+            starved += standstill.seconds
+            due = time.perf_counter() + meals.interval
         for _ in range(LAUNCHES):
             state.add_(1.0)
         count += LAUNCHES
     took = time.perf_counter() - began
     ran, waited = (now - then for now, then in zip(ran_and_waited(), (ran, waited), strict=True))
-    return Turn(count, took, waited, max(took - ran - waited, 0.0))
+    blocked = max(took - ran - waited - starved, 0.0)
+    return Turn(count, took, waited, blocked, starved, images)
+
+
+class Standstill:
+    """Counts how long this thread neither runs nor waits for its core, within the block."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self.began, self.active = time.perf_counter(), sum(ran_and_waited())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        active = sum(ran_and_waited()) - self.active
+        self.seconds = max(time.perf_counter() - self.began - active, 0.0)
 
 
 def ran_and_waited() -> tuple[float, float]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from bench.processes import die_with_parent
@@ -16,26 +14,39 @@ if TYPE_CHECKING:
     from bench.speed.job import Job
 
 SECONDS = 0.05
-"""From one batch to the next: of the loaders, stoker takes 25 ms for one, DataLoader over 200."""
-SPIN = "while True: pass"
+"""For a batch: of the loaders, stoker takes 25 ms for one, DataLoader over 200."""
+AHEAD = 2
+WAIT = "time.sleep(seconds)"
+COUNT = "while time.monotonic() < until: pass"
+MAKER = """
+import os, time
+seconds = {seconds}
+while os.read(0, 1):
+    until = time.monotonic() + seconds
+    {work}
+    os.write(1, b".")
+"""
 
 
 def open(job: Job) -> Iterator[dict[str, tuple[()]]]:  # noqa: A001 (the adapters' word)
-    """Batches with nothing in them; with the option `spins`, a process counts while one is made.
+    """Batches with nothing in them, of a process that waits for each, or counts (option `spins`).
 
     It shares no lock, no memory and no cache to speak of with who takes them.
     """
-    if not job.options.get("spins"):
-        while True:
-            time.sleep(SECONDS)
-            yield {"image_grid_thw": ()}
-    spinning = subprocess.Popen([sys.executable, "-c", SPIN], preexec_fn=die_with_parent)
+    work = COUNT if job.options.get("spins") else WAIT
+    maker = subprocess.Popen(
+        [sys.executable, "-c", MAKER.format(seconds=SECONDS, work=work)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        preexec_fn=die_with_parent,
+    )
     try:
-        while True:
-            spinning.send_signal(signal.SIGCONT)
-            time.sleep(SECONDS)
-            spinning.send_signal(signal.SIGSTOP)
+        maker.stdin.write(b"." * AHEAD)
+        while maker.stdout.read(1):
+            maker.stdin.write(b".")
             yield {"image_grid_thw": ()}
+        raise RuntimeError(f"the process that stands for a loader ended (code {maker.wait()})")
     finally:
-        spinning.kill()
-        spinning.wait()
+        maker.kill()
+        maker.communicate()

@@ -2,8 +2,10 @@
 
 A trainer's Python loop launches small work all the time; if it comes late, the device idles. Here
 that loop is small operations of torch on one thread, and a loader runs at full load in the same
-program, as a trainer has it: its batches are taken as fast as it makes them. The loop runs alone
-and beside the loader in turns, and each turn beside it is compared with the two around it. Turns
+program, as a trainer has it: the loop takes its batches, as often as it makes them with the machine
+to itself. The loop runs alone and beside the loader in turns, and each turn beside it is compared
+with the two around it; while it has to wait for a batch it launches nothing, which is told apart
+and not counted as slower. Turns
 are short and many, because the pace of a machine that others share changes from second to second,
 by more than what is looked for. The store has the least priority there is, so what is measured is
 the loader's doing. Three rows are no loaders: beside nothing the loop should not be slowed, which
@@ -156,7 +158,7 @@ def table(runs: dict[str, list[Found]]) -> str:
     is rather too small.
     """
     by, waiting, lock = "the loop is slowed by", "waits for its core", "waits for the lock"
-    head = ("loader", "workers", by, waiting, lock, "images/s meanwhile")
+    head = ("loader", "workers", by, waiting, lock, "waits for batches", "images/s meanwhile")
     rows = []
     for name, found in runs.items():
         rival, workers = name.split()
@@ -164,9 +166,10 @@ def table(runs: dict[str, list[Found]]) -> str:
         error = stdev(slower) / sqrt(len(slower)) if len(slower) > 1 else inf
         waited = mean(share for run in found for share in run["waited"])
         blocked = mean(share for run in found for share in more_blocked(run))
+        starved = mean(share for run in found for share in run["starved"])
         pace = mean(pace for run in found for pace in run["images_per_second"])
         shares = (f"{mean(slower):.1%} ± {error * 100:.1f}", f"{waited:.1%}", f"{blocked:.1%}")
-        rows.append((one(rival).title, workers, *shares, f"{pace:.0f}"))
+        rows.append((one(rival).title, workers, *shares, f"{starved:.1%}", f"{pace:.0f}"))
     return page.table(head, rows)
 
 
@@ -177,7 +180,7 @@ def slowed(run: Found) -> list[float]:
 
 
 def more_blocked(run: Found) -> list[float]:
-    """What share of each turn beside the loader it stood still, beyond what it does alone."""
+    """What share of each turn beside the loader it stood still, but for batches, beyond alone."""
     around = map(mean, pairwise(run["blocked_alone"]))
     return [beside - alone for beside, alone in zip(run["blocked"], around, strict=True)]
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from stoker.demo.store import DemoError
@@ -19,6 +20,9 @@ from stoker.demo.store import DemoError
 from bench import beside, controls, depths, neighbour
 from bench.page import markers
 from bench.processes import cpu_ticks, family, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODEL = Path(__file__).parents[2] / ".setup/models/qwen3-vl"
 PIXELS = (40_000, 60_000)
@@ -63,9 +67,10 @@ def test_the_neighbour_is_measured_alone_and_beside_a_loader(tmp_path: Path, cap
             "beside": 2,
             "waited": 2,
             "blocked": 2,
+            "starved": 2,
             "images_per_second": 2,
         }
-        for share in ("waited", "blocked", "blocked_alone"):
+        for share in ("waited", "blocked", "blocked_alone", "starved"):
             assert all(0 <= found < 1 for found in run.pop(share))
         assert all(found > 0 for turns in run.values() for found in turns)
     assert "| stoker, u8 |" in capsys.readouterr().out
@@ -85,7 +90,7 @@ def test_the_error_of_the_method_is_found_beside_no_loader(tmp_path: Path, capsy
     assert "| nothing | 0 |" in capsys.readouterr().out
 
 
-def test_a_process_counts_while_a_batch_is_made_and_only_then():
+def test_a_process_counts_while_batches_are_taken_and_only_then():
     before = family(os.getpid())
     batches = controls.open(SimpleNamespace(options={"spins": True}))
     next(batches)
@@ -95,11 +100,17 @@ def test_a_process_counts_while_a_batch_is_made_and_only_then():
         return sum(cpu_ticks([process])[process])
 
     assert any(next(batches) and used() >= 3 for _ in range(200)), "it counts"
-    before_it = used()
+    quiet = (used(), time.sleep(4 * controls.SECONDS)) and used()
     time.sleep(4 * controls.SECONDS)
-    assert used() - before_it <= 1, "it stands still"
+    assert used() - quiet <= 1, "it has made what it makes ahead, and stands still"
     batches.close()
     assert not running(process)
+
+
+def test_a_process_that_ends_makes_no_more_batches(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(controls, "WAIT", "raise SystemExit(3)")
+    with pytest.raises(RuntimeError, match=r"ended \(code 3\)"):
+        next(controls.open(SimpleNamespace(options={})))
 
 
 @pytest.mark.usefixtures("small")
@@ -116,13 +127,14 @@ def test_no_turn_counts_that_follows_a_pause(monkeypatch: pytest.MonkeyPatch):
         nonlocal rested
         rested = True
 
-    def launch(_seconds: float) -> beside.Turn:
+    def launch(_seconds: float, _meals: beside.Meals | None = None) -> beside.Turn:
         nonlocal rested
         was_rested, rested = rested, False
         return beside.Turn(50 if was_rested else 100, took=1.0, waited=0.0, blocked=0.0)
 
     monkeypatch.setattr(beside, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
     monkeypatch.setattr(beside, "launch", launch)
+    monkeypatch.setattr(beside, "interval", lambda _batches: 0.1)
     found = beside.turns(repeat({"image_grid_thw": ()}), pairs=2, seconds=0.1)
     assert (found["alone"], found["beside"]) == ([100.0] * 3, [100.0] * 2)
 
@@ -131,10 +143,10 @@ def test_a_slower_loop_is_shown_by_how_much():
     # The machine becomes slower meanwhile, and the loop with it.
     first = {"alone": [120.0, 80.0, 120.0], "beside": [75.0, 85.0], "waited": [0.1, 0.2]}
     first |= {"blocked_alone": [0.0, 0.02, 0.0], "blocked": [0.04, 0.06]}
-    first |= {"images_per_second": [10.0, 12.0]}
+    first |= {"images_per_second": [10.0, 12.0], "starved": [0.0, 0.06]}
     second = {"alone": [50.0, 50.0], "beside": [40.0], "waited": [0.0], "images_per_second": [8.0]}
-    second |= {"blocked_alone": [0.01, 0.01], "blocked": [0.01]}
-    row = "| SPDL | 1 | 20.0% ± 2.9 | 10.0% | 2.7% | 10 |"
+    second |= {"blocked_alone": [0.01, 0.01], "blocked": [0.01], "starved": [0.0]}
+    row = "| SPDL | 1 | 20.0% ± 2.9 | 10.0% | 2.7% | 2.0% | 10 |"
     assert row in neighbour.table({"spdl 1": [first, second]})
 
 
@@ -157,6 +169,23 @@ def test_of_a_turn_it_is_told_apart_what_the_loop_ran_and_stood_still():
     assert turn.launches > 0
     assert asleep * 0.9 < turn.blocked < turn.took
     assert turn.waited + turn.blocked < turn.took
+
+
+def test_what_the_loop_is_starved_makes_it_no_slower():
+    each = 0.05
+
+    def slow() -> Iterator[dict[str, tuple[int, int]]]:
+        while True:
+            time.sleep(each)
+            yield {"image_grid_thw": (1, 2)}
+
+    beside.launch(0.01)  # torch is imported
+    batches = slow()
+    turn = beside.launch(1.0, beside.Meals(batches, beside.interval(batches)))
+    assert turn.images >= 2 * 2
+    assert turn.starved >= turn.images / 2 * each * 0.9
+    assert turn.starved + turn.waited + turn.blocked < turn.took
+    assert turn.pace() == turn.launches / (turn.took - turn.starved)
 
 
 @pytest.mark.usefixtures("small")
