@@ -60,7 +60,7 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
     out.
     """
     next(batches)  # all that is needed is imported, and started
-    meals = Meals(batches, interval(batches))
+    taking = Taking(batches, interval(batches))
     fill()
     kinds = "alone", "blocked_alone", "beside", "waited", "blocked", "starved", "images_per_second"
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -73,7 +73,7 @@ def turns(batches: Iterator[Any], pairs: int, seconds: float) -> dict[str, list[
 
     turn_alone()
     for _ in range(pairs):
-        turn = launch(seconds, meals)
+        turn = launch(seconds, taking)
         found["images_per_second"].append(turn.images / turn.took)
         found["beside"].append(turn.pace())
         found["waited"].append(turn.waited / turn.took)
@@ -124,30 +124,30 @@ class Turn(NamedTuple):
         return self.launches / (self.took - self.starved)
 
 
-class Meals(NamedTuple):
+class Taking(NamedTuple):
     """When the loop takes batches: as often as the loader makes them where nothing is beside it.
 
-    So that works without a pause, and has a batch ready most of the time.
+    So the loader works without a pause, and has a batch ready most of the time.
     """
 
     batches: Iterator[Any]
     interval: float
 
 
-def launch(seconds: float, meals: Meals | None = None) -> Turn:
-    """The trainer's loop for a while, which takes batches if there are meals."""
+def launch(seconds: float, taking: Taking | None = None) -> Turn:
+    """The trainer's loop for a while, which takes batches if it is to."""
     import torch
 
     torch.set_num_threads(1)
     state, count, images, starved = torch.zeros(64), 0, 0, 0.0
     (ran, waited), began = ran_and_waited(), time.perf_counter()
-    due = began if meals else inf
+    due = began if taking else inf
     while (now := time.perf_counter()) - began < seconds:
         if now >= due:
             with Standstill() as standstill:
-                images += len(next(meals.batches)["image_grid_thw"])
+                images += len(next(taking.batches)["image_grid_thw"])
             starved += standstill.seconds
-            due = time.perf_counter() + meals.interval
+            due = time.perf_counter() + taking.interval
         for _ in range(LAUNCHES):
             state.add_(1.0)
         count += LAUNCHES

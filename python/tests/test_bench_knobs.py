@@ -127,7 +127,7 @@ def test_no_turn_counts_that_follows_a_pause(monkeypatch: pytest.MonkeyPatch):
         nonlocal rested
         rested = True
 
-    def launch(_seconds: float, _meals: beside.Meals | None = None) -> beside.Turn:
+    def launch(_seconds: float, _taking: beside.Taking | None = None) -> beside.Turn:
         nonlocal rested
         was_rested, rested = rested, False
         return beside.Turn(50 if was_rested else 100, took=1.0, waited=0.0, blocked=0.0)
@@ -181,7 +181,7 @@ def test_what_the_loop_is_starved_makes_it_no_slower():
 
     beside.launch(0.01)  # torch is imported
     batches = slow()
-    turn = beside.launch(1.0, beside.Meals(batches, beside.interval(batches)))
+    turn = beside.launch(1.0, beside.Taking(batches, beside.interval(batches)))
     assert turn.images >= 2 * 2
     assert turn.starved >= turn.images / 2 * each * 0.9
     assert turn.starved + turn.waited + turn.blocked < turn.took
