@@ -35,8 +35,10 @@ def test_faults_that_pass_are_found_among_the_retries_and_nowhere_else(recipe, r
     seen, fetch = pixels(faulty)
     assert len(seen) == len(expected)
     assert all(one.equal(other) for one, other in zip(seen, expected, strict=True))
-    assert server.injected() == {"reset-body": fetch.retries}
-    assert fetch.retries > 0
+    [(name, failed)] = server.injected().items()
+    assert name == "reset-body"
+    # Of a late request and its second one, either may fail unheard where the other answers.
+    assert 0 < fetch.retries <= failed <= fetch.retries + fetch.hedges
     server.set_faults(None)
     assert server.injected() == {}
     assert pixels(faulty)[1].retries == 0
